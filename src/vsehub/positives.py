@@ -85,7 +85,7 @@ class Positives:
         return Positives(self.query.to(device), self.item.to(device), self.queries, self.items)
 
     def of_queries(self, queries: Tensor) -> "Positives":
-        """The pairs of some queries (n,) in ascending order, which count as 0 to n - 1; they may have none."""
+        """The pairs of some queries (n,), ascending, which are renumbered 0 to n - 1; queries may have no pair."""
         number = torch.full((self.queries,), -1, device=queries.device)
         number[queries] = torch.arange(len(queries), device=queries.device)
         query = number.to(self.query.device)[self.query]

@@ -104,7 +104,10 @@ class Similarity(nn.Module):
     largest: float | None = None
 
     def vectors(self, encoding: Any) -> Tensor:
-        """Vectors (N, D) whose inner products are the scores, of encodings (N, D); written where `inner_product`."""
+        """Vectors (N, D) of encodings (N, D), whose inner products are the scores.
+
+        Only a similarity with `inner_product` defines it.
+        """
         fail(f"{type(self).__name__} does not define `vectors`; expected a similarity that is an inner product")
 
     def candidate_scores(self, queries: Any, entries: Any, chosen: Tensor, side: str) -> Tensor:

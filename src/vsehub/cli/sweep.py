@@ -28,7 +28,10 @@ def digest(config: Mapping[str, Any]) -> str:
 
 
 def sweep_name(study: str | None, sweep: str | None, overrides: Sequence[str]) -> str:
-    """A sweep's folder: its study, its file's name, or the settings except the seed that decide its runs."""
+    """The name of a sweep's folder: its study, its choice of the group `sweep`, or the settings that decide its runs.
+
+    The first of these that is set; the seed does not count among the settings.
+    """
     names = {text: text.lstrip("+~").partition("=")[0] for text in overrides}
     deciding = sorted(text for text, name in names.items() if affects_results(name) and name != "seed")
     text = masked(str(study or sweep or "-".join(deciding)))

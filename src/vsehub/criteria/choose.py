@@ -194,9 +194,9 @@ def choose(
     positive are used for choosing. positives: the items that answer the queries. items: (M, D). reference: (R, D)
     queries; None: all of `queries` themselves (transductive). If the reference contains queries that are also used for
     choosing, these are divided into five folds. The queries of a fold are corrected by a reference without them and
-    without their copies, like new queries, and search the items without those that only queries of other folds are
-    known to want. seed: seed of the folds and the samples. Raises InputError for fewer than `FEWEST_QUERIES` queries
-    with a positive, a criterion without a GRID, or where no candidate can be applied.
+    without their copies, like new queries, and search all items except those that answer only queries of other folds.
+    seed: seed of the folds and the samples. Raises InputError for fewer than `FEWEST_QUERIES` queries with a positive,
+    a criterion without a GRID, or where no candidate can be applied.
     """
     random = np.random.default_rng(seed)
     known = positives.counts.nonzero().flatten().numpy()
@@ -334,12 +334,12 @@ def _sample_items(
     """A sample of the items with all answers of the queries (n,), and the answers by position in the sample."""
     known = positives.of_queries(queries)
     needed = known.item.unique()
-    among = torch.arange(items)
+    sample = torch.arange(items)
     if items > most:
         others = np.setdiff1d(random.permutation(items)[: most + len(needed)], needed.numpy())
         others = random.permutation(others)[: max(0, most - len(needed))]
-        among = torch.from_numpy(np.union1d(needed.numpy(), others))
-    return among, Positives.from_pairs(known.query, torch.searchsorted(among, known.item), len(queries), len(among))
+        sample = torch.from_numpy(np.union1d(needed.numpy(), others))
+    return sample, Positives.from_pairs(known.query, torch.searchsorted(sample, known.item), len(queries), len(sample))
 
 
 def _items_of_fold(answers: Positives, queries: Tensor) -> tuple[Tensor, Positives]:

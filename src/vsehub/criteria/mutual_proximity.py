@@ -35,8 +35,8 @@ class MutualProximity(Correction):
         return torch.special.log_ndtr(of_query) + torch.special.log_ndtr(of_item)
 
 
-def _normal(of_rows: Terms) -> Terms:
+def _normal(row_moments: Terms) -> Terms:
     """Mean and population deviation (b, 1), from `moments`."""
-    count, mean, squares = of_rows
+    count, mean, squares = row_moments
     # Equal scores, or a single score, have deviation 0; the floor is the smallest that still ranks scores near them.
     return mean, (squares / count).sqrt().clamp(min=1e-6)

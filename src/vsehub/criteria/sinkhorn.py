@@ -45,10 +45,10 @@ class Sinkhorn(ItemBias):
     def fit(self, columns: Columns, reference_items: Columns | None = None) -> Terms:
         """The bias (M,); reference items count as items, and have their share."""
         sides = [columns] if reference_items is None else [columns, reference_items]
-        temperature, unit = self.temperature, self.weight
+        temperature, bias_factor = self.temperature, self.weight
         if self.relative:
             temperature *= _spread([_moments_of(side) for side in sides])
-            unit *= temperature
+            bias_factor *= temperature
         scale = 1.0 / (temperature or 1.0)  # without a spread the bias is 0 at any temperature
         sums: Sequence[Tensor] = [_first_sums(side, scale) for side in sides]
         total_items = 1  # 1 in the first round, whose `sums` are of e^{s/τ}; then M, since they are of e^{s/τ}·M·v
@@ -59,7 +59,7 @@ class Sinkhorn(ItemBias):
             results = [_round(side, scaling, log_queries, scale) for side, scaling in zip(sides, scalings, strict=True)]
             sums, scalings = zip(*results, strict=True)
             total_items = sum(map(len, scalings))
-        return finite_terms((unit * (math.log(total_items) - scalings[0]),))
+        return finite_terms((bias_factor * (math.log(total_items) - scalings[0]),))
 
 
 def moments(blocks: Iterable[Tensor]) -> Terms:

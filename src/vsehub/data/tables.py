@@ -33,7 +33,8 @@ def read_table(path: Path, choose: Callable[[list[str]], Sequence[str]] = list) 
             names = parquet.read_schema(path).names
         elif kind == ".jsonl":
             rows = [json.loads(line) for line in path.read_text(encoding="utf-8-sig").split("\n") if line.strip()]
-            names = list(dict.fromkeys(name for row in rows for name in row.keys()))  # noqa: SIM118 (not of a list)
+            # keys() also raises an error for a line that holds a list instead of an object.
+            names = list(dict.fromkeys(name for row in rows for name in row.keys()))  # noqa: SIM118
         else:
             # Arrow would take what follows an open quote, lines and all, as one entry.
             with path.open(encoding="utf-8-sig", newline="") as file:

@@ -59,12 +59,12 @@ class Cca:
         count, shape = len(pairs), (len(images), texts.shape[0])
         if not sparse.issparse(texts):
             texts = np.concatenate([block.astype(np.float32) for _, block in _blocks(texts, "texts")])
-        joined = sparse.csr_array((np.ones(count), (pairs[:, 0], pairs[:, 1])), shape=shape)
-        self._image_mean, image_covariance = _moments(images, joined.sum(axis=1) / count)
-        self._text_mean, text_covariance = _moments(texts, joined.sum(axis=0) / count)
+        pair_counts = sparse.csr_array((np.ones(count), (pairs[:, 0], pairs[:, 1])), shape=shape)
+        self._image_mean, image_covariance = _moments(images, pair_counts.sum(axis=1) / count)
+        self._text_mean, text_covariance = _moments(texts, pair_counts.sum(axis=0) / count)
         covariance = np.zeros((images.shape[1], texts.shape[1]))
         for first, rows in _blocks(images, "pairs"):
-            text_sums = joined[first : first + len(rows)] @ texts  # of each image
+            text_sums = pair_counts[first : first + len(rows)] @ texts  # of each image
             covariance += rows.T @ text_sums
         covariance = covariance / count - np.outer(self._image_mean, self._text_mean)
         self._image_values, self._image_vectors = linalg.eigh(image_covariance, driver="evd")

@@ -124,9 +124,9 @@ def measure(model: DataModel | Ensemble, measurement: Measurement) -> dict[str, 
         warn_of_shared({"train": model.split("train"), measurement.split: loaded})
     choice = choose_on_validation(model, measurement, reference) if measurement.chooses else None
     criterion = measurement.criterion if choice is None else choice.criterion
-    queries = model.encode(measurement.split)
+    encoded = model.encode(measurement.split)
     ranking_start = time.perf_counter()
-    result = evaluate(queries, model.similarity, criterion, protocol, reference)
+    result = evaluate(encoded, model.similarity, criterion, protocol, reference)
     kind, reference_text = replace(measurement, criterion=criterion).reference_description  # of the chosen criterion
     images = protocol.image_count(len(loaded.images))
     return {

@@ -81,7 +81,7 @@ def tune(
 
 
 def _best_matching(settings: Settings, matchings: list[Settings], measure: Measure) -> tuple[Settings, float]:
-    """A correction's settings with the matching's best settings for each k, and the rsum of both."""
+    """A correction's settings together with the matching's best ones for each k, and their rsum."""
     if matchings == [{}]:
         return settings, measure(settings)["rsum"]
     (name,) = matchings[0]  # every setting of a matching's grid has the same single key

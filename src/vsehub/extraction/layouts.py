@@ -131,13 +131,13 @@ def equal_caption_counts(splits: Mapping[str, CaptionedImages]) -> dict[str, Cap
         "the data's texts are vectors; choose data of captions, such as data=karpathy",
     )
     counts = [np.bincount(loaded.pairs[:, 0], minlength=len(loaded.images)).min().item() for loaded in splits.values()]
-    each = min(MOST_CAPTIONS, *counts)
-    require(each > 0, "an image has no captions; expected one at least for every image")
+    per_image = min(MOST_CAPTIONS, *counts)
+    require(per_image > 0, "an image has no captions; expected one at least for every image")
     reduced = {}
     for split, loaded in splits.items():
         order = np.lexsort((loaded.pairs[:, 1], loaded.pairs[:, 0]))  # by image, then by caption
         images, rows = loaded.pairs[order].T
-        first = np.arange(len(images)) - np.searchsorted(images, images) < each
+        first = np.arange(len(images)) - np.searchsorted(images, images) < per_image
         captions = [loaded.text_of(row) for row in rows[first].tolist()]
         reduced[split] = replace(loaded, captions=captions, pairs=pairs_by_caption(images[first]))
     return reduced

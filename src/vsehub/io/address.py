@@ -18,7 +18,7 @@ _SHOWN = (  # parameters of a URI whose values are not secret
     "ref|region|revision|sslmode|target_session_attrs|user|version|versionid"
 )
 _START = r"(?<![A-Za-z])(?!file:/)[A-Za-z][A-Za-z0-9+.-]{1,40}:/+"  # bounded, since it is tried at each word
-_NO_START = rf"(?!::{_START})"  # fsspec nests addresses: not where the next begins
+_NO_START = rf"(?!::{_START})"  # fsspec chains addresses by ::, so one ends where the next begins
 _CHARACTER = r"(?:\\.|[^\s\"])"  # a character of a string in JSON, whose quotes are escaped
 _URI = re.compile(
     # A user without a password is shown in these schemes only; in others it may be a token.

@@ -55,7 +55,7 @@ def escaped(text: str) -> str:
 
 
 def unescaped(text: str) -> str:
-    """The text before `escaped`. Texts that `escaped` never returns lose a ' as well.
+    """The text before `escaped`. A ' before a signed number is removed too, although `escaped` never adds it.
 
     >>> unescaped("'=1+1"), unescaped("'tis")
     ('=1+1', "'tis")

@@ -93,7 +93,7 @@ class ItemCounts:
         return self.positions[self.amounts.argsort(descending=True, stable=True)[:count]]
 
     def absent_items(self, numbers: Tensor) -> Tensor:
-        """The items at these ranks (n,), from 0, among the items that were never counted, ascending."""
+        """Some of the items that were never counted: in their ascending list, those at positions `numbers` (n,)."""
         # Before the i-th of the positions, i from 0, lie position - i items that were never counted.
         before = self.positions - torch.arange(len(self.positions))
         return numbers + torch.searchsorted(before, numbers, right=True)

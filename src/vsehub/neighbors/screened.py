@@ -28,7 +28,8 @@ INT8 = hasattr(torch, "_int_mm") and cpu_has("avx512_vnni", "avx_vnni", "amx_int
 MANY_QUERIES = 256  # fewest queries for which rounding the items pays
 DIMENSIONS = range(2, 2**16 + 1)  # with 1 torch 2.14 multiplies wrongly, with more a sum could exceed int32
 TILE_QUERIES, TILE_ITEMS = 1024, 4096
-# For so few queries all scores are dot products, as fast as memory is read, in tiles of so many scores.
+# Up to FEW_QUERIES queries, all scores are dot products, which take only the time of reading the items; a tile then
+# has at most FEW_SCORES scores.
 FEW_QUERIES, FEW_SCORES = 8, 2**17
 MOST_LISTED = 0.25  # largest k, as a share of the items; beyond it all scores are dot products too
 GROUP = 32  # most items in a group of the first tile's items; the first threshold follows from the best of each group
@@ -138,7 +139,7 @@ def _round(vectors: np.ndarray, centre: np.ndarray) -> _Rounded:
 
 
 def _rotated(vectors: np.ndarray) -> np.ndarray:
-    """Vectors (n, D), rotated so that no dimension stands out, with zeros up to a product of two sizes."""
+    """Vectors (n, D), rotated so that no dimension stands out; zeros first pad D to the product of two sizes."""
     first, second = _rotations(vectors.shape[1])
     if missing := len(first) * len(second) - vectors.shape[1]:
         vectors = np.pad(vectors, ((0, 0), (0, missing)))
@@ -282,7 +283,10 @@ class _Best:
         return np.partition(maxima, -self.k, axis=0)[-self.k]
 
     def add(self, query: np.ndarray, positions: np.ndarray, scores: np.ndarray) -> None:
-        """Enter scores of queries with items at later positions than all before: the rows of both and scores, (n,)."""
+        """Enter n scores. All positions are above those of earlier calls.
+
+        query, positions: (n,), the row of the query and the position of the item of each score. scores: (n,).
+        """
         values = self.values(scores, positions)
         entering = ~(values < self.least[query])
         self._entries.append((query[entering], values[entering], positions[entering]))

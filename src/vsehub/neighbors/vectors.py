@@ -76,7 +76,8 @@ class _ArrayRows(BlockedRows):
     def rows(self, start: int, stop: int) -> Tensor:
         block = self.vectors[start:stop]
         if isinstance(block, np.ndarray):
-            # torch takes no read-only array and no negative stride, which numpy may call contiguous in an empty array.
+            # torch takes no read-only array and no negative stride. An empty array may have a negative stride although
+            # numpy calls it contiguous.
             usable = block.flags.writeable and min(block.strides) >= 0
             block = torch.from_numpy(np.ascontiguousarray(block) if usable else np.array(block, order="C"))
         block = block.detach()

@@ -12,9 +12,9 @@ _STEPS = 721  # points of half an ellipse
 def r1_gain(before: Tensor, after: Tensor, positives: Positives) -> dict[str, float]:
     """The gain in R@1 of a ranking over another, in points, with its 95 % interval and p value.
 
-    before, after: the first items (Q, 1) of both. Queries without a positive are left out. Queries that the same item
-    answers, such as the captions of an image, are one group, since they gain and lose together; a query with several
-    positives is in the group of the first.
+    before, after: lists (Q, k) of both, of which only the first items count. Queries without a positive are left out.
+    Queries that the same item answers, such as the captions of an image, are one group, since they gain and lose
+    together; a query with several positives is in the group of the first.
     """
     known = positives.counts > 0
     was = positives.hits(before[:, :1])[known, 0].cpu().numpy()
@@ -100,7 +100,7 @@ def _interval(hits: float, misses: float) -> tuple[float, float]:
 def _products(
     value: float, limits: tuple[float, float], factor: float, factor_limits: tuple[float, float]
 ) -> tuple[float, float]:
-    """The least and the largest product of two values over the ellipse of their distances to their limits.
+    """The least and the largest product on the ellipse around two values, its half axes reaching to their limits.
 
     factor: at least 0, so that a product has the sign of `value`.
     """

@@ -72,8 +72,8 @@ def compare_lists(settings: Mapping[str, Any], k: int, seed: int = 0) -> Compari
     rows = {name: int(name) if names_are_rows else row for row, name in enumerate(names)}
 
     # Items without a name are only counted.
-    named_vectors = UnitVectors(items if names_are_rows else len(names))
-    item_names = replace(read_names("items", named_vectors, settings), ids=None if names_are_rows else names)
+    named_items = UnitVectors(items if names_are_rows else len(names))
+    item_names = replace(read_names("items", named_items, settings), ids=None if names_are_rows else names)
     sides = Sides(UnitVectors(len(queries)), UnitVectors(items))
     if truth is not None:
         if truth == ALIGNED:

@@ -11,7 +11,7 @@ REFERENCES = {
     "none": "no ranking here looks at other queries",
 }
 
-# Criteria and settings that the list of tried candidates always has.
+# Criteria and settings that `tried_text` shows even if they are not among the best.
 BASELINES: dict[str, dict[str, Any]] = {"csls": {"k": 10}, "nns": {}}
 
 

@@ -192,9 +192,9 @@ class CorrectedSearch:
         scores are not computed again. k: None for the constructor's. return_ids: return ids, Q lists of k texts,
         instead of positions. p_values: also return those of the queries' first items (Q,), float64 on the CPU, after
         `calibrate`. accept: a share of the queries without an answer; lists whose p value is larger are cut: their
-        values are -inf, their positions -1, their ids none. Returns tensors if queries are a tensor or a path, else
-        numpy arrays. Raises InputError if the vectors do not fit or `normalize` refuses them, if k exceeds the items,
-        without a calibration, and for a rate that it does not allow.
+        values are -inf, their positions -1, their lists of ids empty. Returns tensors if queries are a tensor or a
+        path, else numpy arrays. Raises InputError if the vectors do not fit or `normalize` refuses them, if k exceeds
+        the items, without a calibration, and for a rate that it does not allow.
         """
         if not isinstance(queries, str | Path) and np.ndim(queries) == 1:
             rows = queries[None] if isinstance(queries, Tensor | np.ndarray) else [queries]
@@ -229,8 +229,9 @@ class CorrectedSearch:
         """Values and positions (M, k) of the k best other items of each item, best first.
 
         An item is left out of its list, its copies are not; without a reference each item's terms are estimated from
-        the other items. k: None for the constructor's. Raises InputError for a k above M - 1, and for a criterion that
-        looks at a query's scores with all items, or normalises them.
+        the other items. k: None for the constructor's. Raises InputError for a k above M - 1, and for a criterion whose
+        correction depends on a query's scores with all items or, without a reference, on those of all queries and
+        items together; see `require_can_exclude_self`.
         """
         values, positions, _ = self._neighbors_of_items(k)
         return values.numpy(), positions.numpy()
@@ -320,8 +321,10 @@ class CorrectedSearch:
             items, reference = as_vectors("items", read_safetensors(path, "items")[0]), None
             terms = item_terms(criterion, items, None)
             if inductive:
-                checked = None if device is None else usable_device(device)
-                reference = as_vectors("reference", read_safetensors(path, "reference")[0], items.shape[1], checked)
+                torch_device = None if device is None else usable_device(device)
+                reference = as_vectors(
+                    "reference", read_safetensors(path, "reference")[0], items.shape[1], torch_device
+                )
                 ordered = sorted(name for name in small if name.startswith("terms."))
                 terms = finite_terms(tuple(torch.from_numpy(small[name]) for name in ordered))
             search = cls(criterion, settings["k"], settings["normalize"], None, device)
@@ -370,8 +373,8 @@ class CorrectedSearch:
             vectors = array if is_readable else array.astype(np.float32)
         file = open_vectors(vectors, name, normalize=self.normalize)
         uncopied = not self.normalize and not isinstance(vectors, str | Path) and file.dtype.is_floating_point
-        checked = None if device is None else usable_device(device)
-        source = as_vectors(name, vectors if uncopied else file, columns, checked)
+        torch_device = None if device is None else usable_device(device)
+        source = as_vectors(name, vectors if uncopied else file, columns, torch_device)
         check_vectors(file)
         require(
             ids is None or not any(value is None or value != value for value in ids),  # NaN differs from itself

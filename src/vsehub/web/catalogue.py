@@ -227,8 +227,8 @@ class Catalogue:
 
     def _hubs(self, ranking: KnownRanking) -> list[int]:
         """The rows of a ranking's hubs, the largest first."""
-        hubs = int((ranking.counts >= self.hub_level).sum())
-        return ranking.counts.argsort(descending=True, stable=True)[:hubs].tolist()
+        count = int((ranking.counts >= self.hub_level).sum())
+        return ranking.counts.argsort(descending=True, stable=True)[:count].tolist()
 
     def __len__(self) -> int:
         return len(self.items)
@@ -259,7 +259,7 @@ class Catalogue:
     def item(self, row: int) -> dict[str, Any]:
         """An item: id, label, N_k under each ranking, whether it is a hub, and where its page and picture are."""
         name, wrong = self.id_of(row), self.rankings[PLAIN].wrong
-        counts = {ranked: int(ranking.counts[row]) for ranked, ranking in self.rankings.items()}
+        counts = {criterion: int(ranking.counts[row]) for criterion, ranking in self.rankings.items()}
         return {
             "id": name,
             "label": self.contents.inputs.item_names.of(row)["label"],
@@ -322,7 +322,7 @@ class Catalogue:
             entry |= {"right": row in answers if answers else None, "answer": None, "displaced": False}
             if answers and plain.answer_ranks is not None and after.answer_ranks is not None:
                 plain_rank, corrected_rank = int(plain.answer_ranks[query]), int(after.answer_ranks[query])
-                entry["displaced"] = not 0 < plain_rank <= rank
+                entry["displaced"] = not (0 < plain_rank <= rank)  # rank 0 is beyond the lists
                 if row not in answers:
                     best = int(plain.positions[query, plain_rank - 1]) if plain_rank else answers[0]
                     ranks = {"plain_rank": plain_rank or None, "corrected_rank": corrected_rank or None}

@@ -74,7 +74,7 @@ class Matching(Criterion):
         return self.match_rows(rows, len(scores), scores.shape[1], k)
 
     def lifted(self, rows: RowsOf, queries: int, items: int, k: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Scores (b, M) of some queries at a time, all in order, and the same after `lift`; arguments: `match_rows`."""
+        """(scores (b, M), the same after `lift`) of some queries at a time, in order; arguments as in `match_rows`."""
         pairs = self.match_rows(rows, queries, items, k)
         pairs = pairs[pairs[:, 0].argsort(stable=True)]
         size = max(1, BLOCK_ELEMENTS // items)

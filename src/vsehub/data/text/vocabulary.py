@@ -143,7 +143,7 @@ class Subwords:
         return cls(tokenizer, most, clean)
 
     def fingerprint(self) -> str:
-        """A short hash of the serialisation: equal for tokenizers that tokenise alike."""
+        """A short hash of the serialised tokenizer, its limit and its cleaning."""
         limits = "" if self.most is None and self.clean is None else f" {self.most} {self.clean}"
         return hashlib.sha256((self.json + limits).encode()).hexdigest()[:16]
 

@@ -185,7 +185,7 @@ def require_listed(model: str, names: Collection[str]) -> None:
 
 @contextmanager
 def explained(message: str) -> Iterator[None]:
-    """Raise InputError with `message`, and what a library said, for every error: libraries have classes of their own.
+    """Raise InputError with `message` and what a library said, for any error, since each has its own error classes.
 
     torch.load's advice that would run code from a file is left out.
     """

@@ -93,6 +93,7 @@ def origin_sections(
     keys = differing(recipes.values())
     names = [" · ".join((series.dataset, series.architecture, series.title)) for series in recipes]
     rows = [[key, *(settings.get(key, "–") for settings in recipes.values())] for key in keys]
+    # text_left: more than the columns, so that all are text.
     recipe = Section("Recipes", tables=[ReportTable(["setting", *names], rows, "Settings that differ.", text_left=99)])
     lines = [
         {

@@ -49,10 +49,10 @@ class RetrievalCallback(pl.Callback):
         start = time.perf_counter()
         data = trainer.datamodule
         loaded, table = data.load("val")
-        images = np.arange(len(loaded.images))
+        image_rows = np.arange(len(loaded.images))
         split = EncodedSplit.from_encodings(
             loaded,
-            encode_together(encode_images, module.image_encoder, loaded.images, images, data.eval_batch_size),
+            encode_together(encode_images, module.image_encoder, loaded.images, image_rows, data.eval_batch_size),
             encode_together(encode_texts, module.text_encoder, table, np.arange(len(table)), data.eval_batch_size),
         )
         values: dict[str, float] = {}
