@@ -44,8 +44,8 @@ def build_data(settings: Settings, components: Components, source: Source) -> Re
     if noise.moves_captions:
         source = NoisySource(source, noise)
     loader = {key: value for key, value in settings["loader"].items() if key != "chunk"}  # an argument of the module
-    preparation = requirement(components, "image_encoder", settings, "preparation_of")
-    subwords = requirement(components, "text_encoder", settings, "subwords_of")
+    preparation = ask_encoder_class(components, "image_encoder", settings, "preparation_of")
+    subwords = ask_encoder_class(components, "text_encoder", settings, "subwords_of")
     if preparation is not None:
         log.info("pictures are prepared as the image encoder requires: %s", preparation)
     if subwords is not None:
@@ -63,7 +63,7 @@ def build_data(settings: Settings, components: Components, source: Source) -> Re
     )
 
 
-def requirement(components: Components, side: str, settings: Settings, method: str) -> Any:
+def ask_encoder_class(components: Components, side: str, settings: Settings, method: str) -> Any:
     """The result of a class method of `Encoder`, "preparation_of" or "subwords_of", for the settings of an encoder."""
     encoder_class = components.find(side, settings[side])
     if not (isinstance(encoder_class, type) and issubclass(encoder_class, Encoder)):

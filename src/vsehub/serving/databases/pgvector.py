@@ -143,7 +143,7 @@ def bias_note(uri_code: str, name: str, k: int, scale: float, field: str, vector
         "import psycopg\nfrom pgvector.psycopg import register_vector\n",
         f"base = psycopg.connect({uri_code}, autocommit=True)\n"
         f"register_vector(base)\n"
-        f"# Every row is compared. By an index, only the nearest are, if instead of the table's name stands:\n"
+        f"# Every row is compared. To compare only the nearest, found by an index, replace the table's name by:\n"
         f'# (SELECT * FROM "{name}" ORDER BY "{vector}" <#> %(q)s LIMIT {max(RERANKED, 4 * k)})\n'
         f'ask = \'SELECT {score} AS score, id FROM "{name}" WHERE "{field}" IS NOT NULL \'\n'
         f"ask += 'ORDER BY score DESC LIMIT {k}'\n"
