@@ -22,7 +22,7 @@ COMPILE ?= 1
 VERSIONS ?= -c constraints.txt
 
 # Test processes, one a core; each takes up to 2 GB.
-WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 8 ? n : 8)))
+WORKERS ?= $(shell n=$$(env -u OMP_NUM_THREADS nproc 2>/dev/null || echo 2); echo $$((n < 8 ? n : 8)))
 # What `make test` runs, e.g. TESTS=tests/losses; empty: all of it.
 TESTS ?=
 MARKED := not long
