@@ -8,7 +8,7 @@ MOVABLE = re.compile(
     r"^data\.(.*[._])?(root|dir|folder|path|file)$|^data\.noise\.index$"
     r"|^data\.(json|table|images|texts|pairs|shards|image_ids|text_ids|splits(\..*)?)$"
     r"|^trainer\.(enable_.*|max_time|log_every_n_steps|accelerator|devices|num_nodes|strategy|sync_batchnorm|num_sanity_val_steps|default_root_dir)$"
-    r"|^logger(\.|$)|(^|\.)(workers|num_workers|eval_batch_size)$|^loader\.(chunk|resident)$"
+    r"|^logger(\.|$)|(^|\.)(workers|num_workers|eval_batch_size)$|^(compile|loader\.(chunk|resident))$"
 )
 # Further settings that may differ between runs of one recipe: seeds, names, folders, and everything after training.
 NOT_RECIPE = re.compile(

@@ -47,3 +47,10 @@ def test_seeds_whose_data_have_moved_are_of_one_series(tmp_path, write_run, name
     assert len({*series_of(read_runs([tmp_path / "runs"])).values()}) == 1 + len(changes)
     for path in PATHS[name]:
         assert affects_results(f"data.{path}"), "a sweep trains on other files anew"
+
+
+@pytest.mark.parametrize(("key", "pooled"), [("compile", True), ("embedding_dim", False)])
+def test_seeds_of_a_compiled_and_of_an_eager_training_are_of_one_series(tmp_path, write_run, key, pooled):
+    for seed, value in enumerate((None, "default")):
+        write_run(seed=seed, config={key: value, "loss": {"gamma": 60}})
+    assert len({*series_of(read_runs([tmp_path / "runs"])).values()}) == 2 - pooled
