@@ -1,12 +1,15 @@
 """Dropout of features and words: nothing in evaluation, the given share in training, prefixes still shared."""
 
+import pytest
 import torch
 
 from vsehub.encoders import ImageFeatures, ImageRegions, TextFeatures
 from vsehub.encoders.texts import WordEmbedding
 
 
-def test_a_word_loses_the_same_dimensions_wherever_it_stands():
+@pytest.mark.parametrize("cpu", [True, False])
+def test_a_word_loses_the_same_dimensions_wherever_it_stands(cpu, monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "is_cpu", cpu)
     torch.manual_seed(0)
     words = WordEmbedding(50, 400, dropout=0.25)
     ids = torch.tensor([[3, 4, 3, 7], [7, 3, 9, 0]])

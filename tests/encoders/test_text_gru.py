@@ -43,7 +43,9 @@ def by_torch(encoder, texts, lengths):
         ("lstm", 2, True),
     ],
 )
-def test_equals_torch_on_packed_sequences(cell, layers, bidirectional, pooling):
+@pytest.mark.parametrize("cpu", [True, False])
+def test_equals_torch_on_packed_sequences(cpu, cell, layers, bidirectional, pooling, monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "is_cpu", cpu)
     torch.manual_seed(0)
     settings = {"cell": cell, "layers": layers, "bidirectional": bidirectional, "pooling": pooling}
     encoder = TextGRU(7, dim=6, word_dim=5, **settings).double()

@@ -13,19 +13,54 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from vsehub.checks import one_of
 from vsehub.sets import Encoding, Sets
 
+PARAMETERS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")  # of a layer of a GRU or LSTM, in torch's order
 
-def recurrent_states(network: nn.Module, rows: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+
+def recurrent_states(network: nn.RNNBase, rows: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """The states (N, L, D) of a GRU or LSTM, and the last one of each row (N, D); two directions are averaged.
 
-    rows: (N, L, ...), the first lengths[n] are row n's. lengths: (N,), at least 1.
+    rows: (N, L, ...), the first lengths[n] are row n's. lengths: (N,), at least 1. Each direction's last state is at
+    its own end. No step waits for a GPU.
     """
     if not network.bidirectional:
         states = network(rows)[0]  # it never sees the padding behind a row
         return states, last(states, lengths)
+    if not rows.is_cpu:  # packing would read the lengths from the GPU
+        return states_of_both_directions(network, rows, lengths)
     packed, ends = network(pack_padded_sequence(rows, lengths.cpu(), batch_first=True, enforce_sorted=False))
     ends = ends[0] if isinstance(network, nn.LSTM) else ends
     states = pad_packed_sequence(packed, batch_first=True)[0]
     return states.unflatten(2, (2, -1)).mean(dim=2), ends[-2:].mean(dim=0)
+
+
+def states_of_both_directions(network: nn.RNNBase, rows: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """As `recurrent_states`, with rows read backwards instead of packed."""
+    run: Any = torch.lstm if isinstance(network, nn.LSTM) else torch.gru
+    first = rows.new_zeros(1, len(rows), network.hidden_size)
+    back = reversal(lengths, rows.shape[1])[:, :, None]
+    for layer in range(network.num_layers):
+        sides = rows, rows.take_along_dim(back, dim=1)
+        ahead, behind = (
+            run(
+                side,
+                (first, first) if run is torch.lstm else first,
+                [getattr(network, f"{name}_l{layer}{suffix}") for name in PARAMETERS],
+                has_biases=True,
+                num_layers=1,
+                dropout=0.0,
+                train=network.training,
+                bidirectional=False,
+                batch_first=True,
+            )[0]
+            for side, suffix in zip(sides, ("", "_reverse"), strict=True)
+        )
+        rows = torch.cat([ahead, behind.take_along_dim(back, dim=1)], dim=2)
+    return rows.unflatten(2, (2, -1)).mean(dim=2), (last(ahead, lengths) + last(behind, lengths)) / 2
+
+
+def reversal(lengths: Tensor, longest: int) -> Tensor:
+    """Position of each state of rows (N,) read backwards: (N, longest), 0 behind a row; its own inverse."""
+    return (lengths[:, None] - 1 - torch.arange(longest, device=lengths.device)).clamp(min=0)
 
 
 def inside(states: Tensor, lengths: Tensor) -> Tensor:
@@ -120,10 +155,12 @@ class GPO(nn.Module):
         with torch.autocast(states.device.type, enabled=False):
             if states.is_cpu:
                 sizes, where = lengths.unique(return_inverse=True)
+                longest = int(sizes.max())
             else:  # every possible size, since listing those of the batch would synchronise the GPU
-                sizes, where = torch.arange(1, states.shape[1] + 1), lengths - 1
-            weights = self.weights(sizes, int(sizes.max()))[where]
-            states = states[:, : weights.shape[1]]
+                longest = states.shape[1]
+                sizes, where = torch.arange(1, longest + 1, device=states.device), lengths - 1
+            weights = self.weights(sizes, longest)[where]
+            states = states[:, :longest]
             values = states.to(weights.dtype)
             by_numpy = states.is_cpu and not torch.compiler.is_compiling()
             if by_numpy and int(lengths.square().sum()) <= COMPARED_SIZE * int(lengths.sum()):
@@ -138,7 +175,7 @@ class GPO(nn.Module):
             return (values.masked_fill(beyond, 0) @ weights[:, :, None])[:, :, 0]
 
     def weights(self, sizes: Tensor, longest: int) -> Tensor:
-        """The weights of the places in sets of each size: (U,) on the CPU -> (U, longest), each row's sum 1.
+        """The weights of the places in sets of each size: (U,) -> (U, longest), each row's sum 1.
 
         The places are encoded as sines and cosines, the first place being 0 as in the authors' code.
         """

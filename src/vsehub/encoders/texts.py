@@ -28,8 +28,11 @@ class WordEmbedding(nn.Embedding):
         """(...) ids -> (..., word_dim)."""
         if not (self.training and self.dropout):
             return super().forward(ids)
-        words, where = ids.unique(return_inverse=True)
-        return F.embedding(where, F.dropout(super().forward(words), self.dropout))
+        if ids.is_cpu:
+            words, where = ids.unique(return_inverse=True)
+            return F.embedding(where, F.dropout(super().forward(words), self.dropout))
+        # Listing the words that occur would make a step wait for the GPU: all words of the vocabulary draw.
+        return F.embedding(ids, F.dropout(self.weight, self.dropout), self.padding_idx)
 
 
 CELLS = {"gru": nn.GRU, "lstm": nn.LSTM}

@@ -106,6 +106,9 @@ def positives_of(split: CaptionedImages) -> Positives | None:
     return Positives.from_pairs(images, captions, len(split.images), len(split.captions), complete=False)
 
 
+WIDTHS = 8  # batches of texts on a GPU are padded to multiples of so many words
+
+
 class EpochSampler(Sampler):
     """Draws of pairs, shuffled anew each epoch by seed and epoch only, so that a resumed run draws the same.
 
@@ -168,7 +171,7 @@ class ResidentBatches:
         batches = image_and_caption.to(self.device).split(sizes, dim=1)
         for (image_ids, caption_ids), counts in zip(batches, host_lengths, strict=True):
             part = share_of(data.process, len(counts), data.processes)
-            trimmed = texts[:, : int(counts[part].max())] if isinstance(data.table, TokenTable) else texts
+            trimmed = texts[:, : self._width(int(counts[part].max()))] if isinstance(data.table, TokenTable) else texts
             yield Batch(
                 images[image_ids[part]],
                 trimmed[caption_ids[part]],
@@ -177,6 +180,10 @@ class ResidentBatches:
                 caption_ids,
                 None if positives is None else positives.related(image_ids[:, None], caption_ids),
             )
+
+    def _width(self, longest: int) -> int:
+        """The columns of a batch of texts; few widths occur on a GPU, where each takes a compilation or a capture."""
+        return longest if self.device.type == "cpu" else longest + -longest % WIDTHS
 
     @cached_property
     def _resident(self) -> list[Tensor]:
