@@ -3,8 +3,7 @@
 A GRU's state after "<start> a man in a" is the same for every caption that begins so; backwards, where it has one
 layer, for every caption that ends alike. In a batch of 128 captions about a fifth of all steps, and in larger batches
 more, repeat a step of another caption. Further savings against torch.nn.GRU on a CPU: the input is projected once for
-each distinct word, the weights' gradient is one product over all steps instead of one for each, both directions go
-through the gates together, and the factors of the gates' gradients are computed for all steps at once.
+each distinct word, and the weights' gradient is one product over all steps instead of one for each.
 """
 
 from collections.abc import Callable
@@ -15,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+
+from vsehub.encoders.pooling import PARAMETERS, reversal
 
 # oneDNN prepares a product anew for each number of rows, which takes longer than the product: rows are padded to
 # multiples of these numbers.
@@ -81,13 +82,8 @@ def all_states(gru: nn.GRU, embedding: Callable[[Tensor], Tensor], texts: Tensor
     (nodes, states), *backward = node_states(gru, embedding, texts, lengths)
     result = F.embedding(nodes, states)
     for nodes, states in backward:
-        result = (result + F.embedding(nodes.gather(1, reversal(lengths)), states)) / 2
+        result = (result + F.embedding(nodes.gather(1, reversal(lengths, nodes.shape[1])), states)) / 2
     return result
-
-
-def reversal(lengths: Tensor) -> Tensor:
-    """Position of each word of the captions read backwards: (N, longest), 0 behind a caption; its own inverse."""
-    return (lengths[:, None] - 1 - torch.arange(int(lengths.max()))).clamp(min=0)
 
 
 def node_states(
@@ -97,92 +93,90 @@ def node_states(
     # Keyed by the suffix that torch gives to the names of a direction's parameters.
     trees = {"": Tree.build(texts, lengths)}
     if gru.bidirectional:
-        trees["_reverse"] = Tree.build(texts.gather(1, reversal(lengths)), lengths)
+        trees["_reverse"] = Tree.build(texts.gather(1, reversal(lengths, texts.shape[1])), lengths)
     words = trees[""].words.unique()
     vectors, size, sides = embedding(words), gru.hidden_size, []
     vectors = F.pad(vectors, (0, 0, 0, -len(vectors) % LEVEL_ROWS))
     for suffix, tree in trees.items():
-        states = vectors
+        states, rows = vectors, torch.searchsorted(words, tree.words)
         for layer in range(gru.num_layers):
-            weight_in, weight, bias_in, bias = (
-                getattr(gru, f"{name}_l{layer}{suffix}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-            )
+            weight_in, weight, bias_in, bias = (getattr(gru, f"{name}_l{layer}{suffix}") for name in PARAMETERS)
             # The recurrent biases of the reset and update gates are added as the inputs are; the new state's is not.
-            inputs = F.linear(states, weight_in, bias_in + F.pad(bias[: 2 * size], (0, size))).to(weight.dtype)
-            if layer == 0:  # each distinct word was projected once
-                inputs = F.embedding(torch.searchsorted(words, tree.words), inputs)
-            states = TreeGRU.apply(inputs, tree, weight, bias[2 * size :])
+            inputs = F.linear(states, weight_in, bias_in + F.pad(bias[: 2 * size], (0, size)))
+            states = TreeGRU.apply(inputs, rows, tree, weight, bias[2 * size :])
+            rows = torch.arange(len(states))
         sides.append((tree.nodes, states))
     return sides
 
 
-def padded(rows: int, columns: int, dtype: torch.dtype) -> Tensor:
+def padded(rows: int, columns: int, like: Tensor) -> Tensor:
     """Uninitialised rows (rows, columns), followed by zeros up to a multiple of ALL_ROWS."""
-    tensor = torch.empty(rows + -rows % ALL_ROWS, columns, dtype=dtype)
+    tensor = like.new_empty(rows + -rows % ALL_ROWS, columns)
     tensor[rows:].zero_()
     return tensor
 
 
 class TreeGRU(torch.autograd.Function):
-    """States (n, H) of all nodes from projected inputs (n, 3H), the recurrent weight (3H, H) and the bias (H,) of the
-    new state's recurrent part.
+    """States (n, H) of all nodes.
 
-    The equations and the gates' order (reset, update, new) are torch.nn.GRU's. Nodes of the first level
-    begin from the zero state.
+    inputs: (w, 3H), projected. rows: (n,) the row of inputs that each node reads. weight: (3H, H), recurrent. bias:
+    (H,), of the new state's recurrent part. The equations and the gates' order (reset, update, new) are torch.nn.GRU's.
+    Nodes of the first level begin from the zero state.
     """
 
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, tree: Tree, weight: Tensor, bias: Tensor) -> Tensor:
-        size = weight.shape[1]
-        # Under autocast the products run in its type.
-        dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else inputs.dtype
-        factor = weight.T.to(dtype)
-        recurrent, states = inputs.new_empty(2, len(inputs), size).unbind()
-        padded_before = padded(len(inputs), size, inputs.dtype)
-        before = padded_before[: len(inputs)]
-        before[tree.levels[0]].zero_()
-        gates = torch.empty_like(inputs)
-        for parents, rows in zip(tree.parents, tree.levels, strict=True):
+    def forward(ctx: Any, inputs: Tensor, rows: Tensor, tree: Tree, weight: Tensor, bias: Tensor) -> Tensor:
+        size, count = weight.shape[1], len(rows)
+        # Under autocast the inputs are of its type, and so are the products; all else is as precise as the weight.
+        factor, inputs = weight.T.to(inputs.dtype), inputs.to(weight.dtype)
+        before = padded(count, size, factor)
+        before[tree.levels[0]] = 0
+        gates = inputs.new_empty(count, 3 * size)  # reset and update gates, and the new state's recurrent part
+        new, states = inputs.new_empty(2, count, size).unbind()
+        above = torch.zeros_like(states[tree.levels[0]])
+        for parents, level in zip(tree.parents, tree.levels, strict=True):
             if len(parents):
-                torch.index_select(states, 0, parents, out=before[rows])
-            for_gates, for_new = (before[rows].to(dtype) @ factor).split((2 * size, size), dim=1)
-            torch.add(inputs[rows, : 2 * size], for_gates, out=gates[rows, : 2 * size])
-            torch.add(for_new, bias, out=recurrent[rows])
-            reset, update, new = gates[rows].chunk(3, dim=1)
-            gates[rows, : 2 * size].sigmoid_()
-            torch.addcmul(inputs[rows, 2 * size :], reset, recurrent[rows], out=new).tanh_()
-            torch.lerp(new, before[rows], update, out=states[rows])
-        ctx.save_for_backward(padded_before, gates, recurrent, factor)
-        ctx.tree, ctx.dtype = tree, dtype
+                above = states.index_select(0, parents)
+                before[level] = above
+            for_gates, for_new = inputs.index_select(0, rows[level]).split((2 * size, size), dim=1)
+            reset, update, recurrent = gates[level].chunk(3, dim=1)
+            product = before[level] @ factor
+            torch.add(for_gates, product[:, : 2 * size], out=gates[level, : 2 * size]).sigmoid_()
+            torch.add(product[:, 2 * size :], bias, out=recurrent)
+            torch.addcmul(for_new, reset, recurrent, out=new[level]).tanh_()
+            torch.lerp(new[level], above, update, out=states[level])
+        ctx.save_for_backward(rows, before, gates, new, states, factor)
+        ctx.tree, ctx.inputs = tree, len(inputs)
         return states
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        padded_before, gates, recurrent, factor = ctx.saved_tensors
-        before = padded_before[: len(gates)]
-        reset, update, new = gates.chunk(3, dim=1)
-        # Times a state's gradient, these factors are the gradients of the gates' inputs: `into_new` of the new state,
-        # `into_reset` and `into_update` of the gates, `from_before` of the new state's recurrent part.
-        into_new = new.square().neg_().add_(1)
-        into_new.addcmul_(into_new, update, value=-1)
-        factors = gates.new_empty(len(gates), 3, new.shape[1])
-        into_reset, into_update, from_before = factors.unbind(1)
-        torch.mul(into_new, reset, out=from_before)
-        torch.mul(from_before, recurrent, out=into_reset)
-        into_reset.addcmul_(into_reset, reset, value=-1)
-        torch.sub(before, new, out=into_update).mul_(update)
-        into_update.addcmul_(into_update, update, value=-1)
-
-        padded_recurrent = padded(len(gates), 3 * new.shape[1], ctx.dtype)
-        to_recurrent = padded_recurrent[: len(gates)].view(factors.shape)
+        rows, before, gates, new, states, factor = ctx.saved_tensors
+        count, size = new.shape
+        to_inputs = new.new_zeros(ctx.inputs, 3 * size)
+        to_recurrent = padded(count, 3 * size, factor)
         flow = gradient.clone()
-        for parents, rows in zip(reversed(ctx.tree.parents), reversed(ctx.tree.levels), strict=True):
-            torch.mul(flow[rows, None], factors[rows], out=to_recurrent[rows])
+        for parents, level in zip(reversed(ctx.tree.parents), reversed(ctx.tree.levels), strict=True):
+            reset, update, recurrent = gates[level].chunk(3, dim=1)
+            to_gates = new.new_empty(level.stop - level.start, 3 * size)
+            into_reset, into_update, into_new = to_gates.chunk(3, dim=1)
+            back = flow[level] * update
+            torch.sub(flow[level], back, out=into_new)
+            into_new.addcmul_(into_new * new[level], new[level], value=-1)
+            into_recurrent = into_new * reset
+            torch.mul(into_recurrent, recurrent, out=into_reset)
+            into_reset.addcmul_(into_reset, reset, value=-1)
             if len(parents):
-                back = to_recurrent[rows].flatten(1) @ factor.T
-                flow.index_add_(0, parents, flow[rows].mul(update[rows]).add_(back))
-        to_inputs = factors.mul_(flow[:, None]).flatten(1)
-        torch.mul(flow, into_new, out=to_inputs[:, -new.shape[1] :])
-        to_weight = (padded_recurrent.T @ padded_before.to(ctx.dtype)).to(gates.dtype)
-        return to_inputs, None, to_weight, to_recurrent[:, 2].sum(dim=0, dtype=gates.dtype)
+                torch.sub(states.index_select(0, parents), new[level], out=into_update).mul_(back)
+            else:
+                torch.mul(new[level], back, out=into_update).neg_()
+            into_update.addcmul_(into_update, update, value=-1)
+            to_inputs.index_add_(0, rows[level], to_gates)
+            to_recurrent[level, : 2 * size] = to_gates[:, : 2 * size]
+            to_recurrent[level, 2 * size :] = into_recurrent
+            if len(parents):
+                flow.index_add_(0, parents, back.add_(to_recurrent[level] @ factor.T))
+        to_weight = (to_recurrent.T @ before).to(new.dtype)
+        to_bias = to_recurrent[:, 2 * size :].sum(dim=0, dtype=new.dtype)
+        return to_inputs.to(factor.dtype), None, None, to_weight, to_bias
