@@ -36,6 +36,7 @@ SILENCED = (
     ".*module\\(s\\) in eval mode.*",  # frozen models stay there
     ".*smaller than the logging interval.*|.*treespec.*",
     ".*sync_dist=True.*",  # every process logs the value of the whole batch
+    ".*single contiguous chunk.*",  # one direction of a GRU with two, in float32 on a GPU
     ".*no `val_dataloader`.*|.*val_dataloader.*validation_step.*",
 )
 
