@@ -21,7 +21,7 @@ from vsehub.checks import InputError, one_of, require, whole
 from vsehub.components import Components, component_nodes
 from vsehub.io.address import masked
 from vsehub.io.progress import bar
-from vsehub.machine import cpu_has
+from vsehub.machine import cpu_has, reuse_freed_memory
 from vsehub.training.checkpoint import BestModel, CheckpointFiles
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.gather import launcher_options, process_number
@@ -180,6 +180,7 @@ def train_module(
 
     Returns the checkpoint of the best epoch, None if no epoch ended.
     """
+    reuse_freed_memory()
     interrupt = signal.getsignal(signal.SIGINT)
     try:
         trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
