@@ -17,7 +17,7 @@ from vsehub.neighbors import MemoryBank
 from vsehub.similarities import Cosine
 from vsehub.training.batches import EpochSampler, PairDataset, ResidentBatches
 from vsehub.training.callbacks import WeightAverage
-from vsehub.training.module import RetrievalModule
+from vsehub.training.module import RetrievalModule, encode_in_chunks
 
 DIM, WORDS = 16, 24
 TEXTS = {
@@ -92,6 +92,13 @@ def test_what_waits_is_noticed():
 
     with pytest.raises((RuntimeError, NotImplementedError)):
         steps(TEXTS["one direction"](), Reading())
+
+
+def test_the_default_encoder_compiles_in_one_piece(monkeypatch):
+    monkeypatch.setattr("torch._dynamo.config.allow_rnn", True)
+    encode = torch.compile(encode_in_chunks, backend="eager", fullgraph=True)
+    batch = next(iter(batches()))
+    assert encode(TEXTS["the default"]().to("meta"), (batch.texts, batch.lengths), None).shape == (5, DIM)
 
 
 def test_batches_of_a_gpu_have_few_widths():

@@ -27,14 +27,17 @@ def recurrent_states(network: nn.RNNBase, rows: Tensor, lengths: Tensor) -> tupl
         return states, last(states, lengths)
     if not rows.is_cpu:  # packing would read the lengths from the GPU
         return states_of_both_directions(network, rows, lengths)
-    packed, ends = network(pack_padded_sequence(rows, lengths.cpu(), batch_first=True, enforce_sorted=False))
+    packed, ends = network(pack_padded_sequence(rows, lengths, batch_first=True, enforce_sorted=False))
     ends = ends[0] if isinstance(network, nn.LSTM) else ends
     states = pad_packed_sequence(packed, batch_first=True)[0]
     return states.unflatten(2, (2, -1)).mean(dim=2), ends[-2:].mean(dim=0)
 
 
 def states_of_both_directions(network: nn.RNNBase, rows: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """As `recurrent_states`, with rows read backwards instead of packed."""
+    """As `recurrent_states`, of two directions; the rows are read backwards instead of packed.
+
+    Each direction of each layer runs by itself, without dropout between layers.
+    """
     run: Any = torch.lstm if isinstance(network, nn.LSTM) else torch.gru
     first = rows.new_zeros(1, len(rows), network.hidden_size)
     back = reversal(lengths, rows.shape[1])[:, :, None]

@@ -182,7 +182,7 @@ class ResidentBatches:
             )
 
     def _width(self, longest: int) -> int:
-        """The columns of a batch of texts; few widths occur on a GPU, where each takes a compilation or a capture."""
+        """The columns of a batch of texts. On a GPU few widths occur, since each is compiled or captured by itself."""
         return longest if self.device.type == "cpu" else longest + -longest % WIDTHS
 
     @cached_property

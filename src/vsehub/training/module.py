@@ -86,6 +86,8 @@ class RetrievalModule(pl.LightningModule):
         self.score: Callable = score_batch
         if compile_mode is not None:
             one_of("compile", compile_mode, COMPILE_MODES)
+            # Else an encoder is compiled in pieces around its GRU; on a CPU each word of a GRU would be compiled alone.
+            torch._dynamo.config.allow_rnn = torch.cuda.is_available()
             torch.compiler.reset()  # the number of compiled forms of a function is limited, over all runs of a process
             self.encode = torch.compile(encode_in_chunks, mode=compile_mode)
             self.score = torch.compile(score_batch, mode=compile_mode)
