@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from vsehub.checks import one_of
 from vsehub.sets import Encoding, Sets
@@ -20,24 +19,12 @@ def recurrent_states(network: nn.RNNBase, rows: Tensor, lengths: Tensor) -> tupl
     """The states (N, L, D) of a GRU or LSTM, and the last one of each row (N, D); two directions are averaged.
 
     rows: (N, L, ...), the first lengths[n] are row n's. lengths: (N,), at least 1. Each direction's last state is at
-    its own end. No step waits for a GPU.
+    its own end. Rows are read backwards by an index: packing them is slower on a CPU and makes a GPU wait. Of two
+    directions each one of each layer runs by itself, without dropout between layers.
     """
     if not network.bidirectional:
         states = network(rows)[0]  # it never sees the padding behind a row
         return states, last(states, lengths)
-    if not rows.is_cpu:  # packing would read the lengths from the GPU
-        return states_of_both_directions(network, rows, lengths)
-    packed, ends = network(pack_padded_sequence(rows, lengths, batch_first=True, enforce_sorted=False))
-    ends = ends[0] if isinstance(network, nn.LSTM) else ends
-    states = pad_packed_sequence(packed, batch_first=True)[0]
-    return states.unflatten(2, (2, -1)).mean(dim=2), ends[-2:].mean(dim=0)
-
-
-def states_of_both_directions(network: nn.RNNBase, rows: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """As `recurrent_states`, of two directions; the rows are read backwards instead of packed.
-
-    Each direction of each layer runs by itself, without dropout between layers.
-    """
     run: Any = torch.lstm if isinstance(network, nn.LSTM) else torch.gru
     first = rows.new_zeros(1, len(rows), network.hidden_size)
     back = reversal(lengths, rows.shape[1])[:, :, None]
