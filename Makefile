@@ -42,6 +42,7 @@ EMBEDDINGS := queries=runs/embeddings/queries.npy items=runs/embeddings/items.np
 help: ## list the commands
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-22s %s\n", $$1, $$2}'
 
+GET_UV = install --quiet --no-compile --disable-pip-version-check -c constraints.txt uv
 UV = UV_COMPILE_BYTECODE=$(COMPILE) $(BIN)/uv pip install --quiet --python $(BIN)/python $(VERSIONS)
 INSTALL = if $(BIN)/uv --version >/dev/null 2>&1; then \
 	  echo "installing the packages: one to two minutes with a fast connection"; $(UV) -e '.[$(1)]'; \
@@ -52,8 +53,8 @@ setup: $(INSTALLED) ## create .venv and install everything at the pinned version
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version). Give PYTHON=..."; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv \
+	@$(PYTHON) -m venv --without-pip $(VENV)  # preparing the pip that Python brings takes twice as long as getting uv
+	@$(PYTHON) -m pip --python $(BIN)/python $(GET_UV) pip || { $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip $(GET_UV); } \
 	  || echo "uv could not be installed: pip installs the rest, which takes a few minutes"
 
 $(INSTALLED): pyproject.toml constraints.txt | $(BIN)/python
