@@ -32,6 +32,15 @@ def test_the_networks_last_map_as_regions(pooling):
         torch.testing.assert_close(row_of(encoded, number), expected, rtol=1e-4, atol=1e-5)
 
 
+@looped("side", [64, 48, 96])  # 4 x 4, 3 x 3 and 6 x 6
+def test_a_last_map_of_even_sides_is_averaged_as_any_other(side):
+    torch.manual_seed(0)
+    encoder = ImageCNN((3, side, side), dim=6, width=4).eval()
+    pixels = torch.rand(3, 3, side, side)
+    quarters = torch.nn.AdaptiveAvgPool2d(2)(encoder.features[:-2](pixels - 0.5))
+    torch.testing.assert_close(encoder(pixels), encoder.linear(quarters.flatten(1)), rtol=1e-5, atol=1e-6)
+
+
 @looped("dtype", [torch.float16, torch.float32, torch.float64])
 @looped("pooling", ["none", "mean", "max", "gpo"])
 def test_regions_of_zeros_are_left_out_wherever_they_stand(pooling, dtype):

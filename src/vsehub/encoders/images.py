@@ -94,7 +94,10 @@ class ImageCNN(Encoder):
         one_of("pooling", pooling, ("flat", "none", "mean", "max", "gpo"))
         self.pool = None if pooling == "flat" else pooling_of(pooling)
         self.gives = gives(pooling)
-        ends = [nn.AdaptiveAvgPool2d(2), nn.Flatten()] if self.pool is None else [nn.Flatten(2)]
+        height, width = (math.ceil(side / 2**stages) for side in image_shape[1:])
+        even = height % 2 == width % 2 == 0
+        quarters = nn.AvgPool2d((height // 2, width // 2)) if even else nn.AdaptiveAvgPool2d(2)  # the same, but faster
+        ends = [quarters, nn.Flatten()] if self.pool is None else [nn.Flatten(2)]
         self.features = nn.Sequential(*blocks, *ends)
         self.features.to(memory_format=torch.channels_last)  # a third faster on a CPU
         self.linear = linear_map(channels[-1] * (4 if self.pool is None else 1), dim)
@@ -102,10 +105,10 @@ class ImageCNN(Encoder):
     def forward(self, images: Tensor) -> Encoding:
         """(N, 3, height, width) -> (N, D), or N `Sets` of regions."""
         weight = self.linear.weight
-        pixels = images.to(weight.dtype, memory_format=torch.channels_last)
+        pixels = images.to(weight.dtype)
         if images.dtype == torch.uint8:
             pixels.div_(255)  # a copy by now
-        features = self.features(pixels - 0.5)
+        features = self.features((pixels - 0.5).to(memory_format=torch.channels_last))
         if self.pool is None:
             return self.linear(features)
         regions = self.linear(features.transpose(1, 2))
