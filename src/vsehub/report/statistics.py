@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy import special
 
 FLIPS = 20_000
 DRAWS = 10_000
@@ -89,7 +89,7 @@ def seeds_p(differences: Sequence[float], step: float) -> float:
     if len(values) < FEWEST_SEEDS:
         return float("nan")
     error = max(values.std(ddof=1), step) / np.sqrt(len(values))
-    return float(2 * stats.t.sf(abs(values.mean()) / error, len(values) - 1))
+    return float(2 * special.stdtr(len(values) - 1, -abs(values.mean()) / error))
 
 
 def holm(p: Sequence[float]) -> np.ndarray:
