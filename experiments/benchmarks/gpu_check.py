@@ -115,7 +115,10 @@ def speed_rows(device: torch.device, data: RetrievalDataModule, steps: int = 50,
     slowest = statistics.median(next(iter(seconds.values())))
     for name, way in ways.items():
         step, busy = statistics.median(seconds[name]), busy_share(way, device, steps)
-        rate = f"{data.batch_size / step:,.0f} pairs/s, {slowest / step:.2f} x plain, busy {100 * busy:.0f} %"
+        rate = (
+            f"{data.batch_size / step:,.0f} pairs/s, {slowest / step:.2f} x plain, busy {100 * busy:.0f} %; "
+            f"566,435 pairs, COCO's epoch, in {566_435 / data.batch_size * step:,.0f} s"
+        )
         rows.append((f"training, batch {data.batch_size}, GRU {dim}: {name}", rate, None))
     rows.append((f"of a step, each waited for: {', '.join(STAGES)}", stage_times(way, device, steps), None))
     split, table = data.load("train")
