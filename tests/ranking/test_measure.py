@@ -147,7 +147,7 @@ def test_equal_scores_of_many_queries(sizes):
 
 @pytest.mark.parametrize(("queries", "items", "k"), [(30, 12, 4), (12, 30, 10), (9, 3, 2)])
 def test_matchings_are_made_for_each_k(queries, items, k):
-    """R@n and N_n come from the matching with n; the lists, and what changed, from that with k."""
+    """R@n and N_n come from the matching with n, and which first items moved from that with 1; the lists have k."""
     query_rows, among, _ = sides(queries, items)
     of_query, positives = pairs(queries, items)
     rgm = RelaxedGreedyMatching(relaxation=1.0)
@@ -164,7 +164,8 @@ def test_matchings_are_made_for_each_k(queries, items, k):
             share = sum(bool(of_query[query] & set(orders[n][query][:n])) for query in of_query) / len(of_query)
             assert ranking.truth[f"r{n}"] == pytest.approx(100 * share)
         assert (ranking.truth["map_r"] is None) == (k < max(map(len, of_query.values())))
-        first = sum(row[0] != plain[0] for row, plain in zip(orders[k], ranked(scores), strict=True)) / queries
+        assert ranking.first_items[:, 0].tolist() == [row[0] for row in orders[1]]
+        first = sum(row[0] != plain[0] for row, plain in zip(orders[1], ranked(scores), strict=True)) / queries
         assert ranking.changed["first"] == pytest.approx(first)
 
 

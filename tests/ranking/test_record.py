@@ -7,7 +7,7 @@ import pytest
 import torch
 from measuring import measure
 
-from vsehub.criteria import CSLS
+from vsehub.criteria import CSLS, GreedyMatching
 from vsehub.positives import Positives
 from vsehub.ranking.compare import near_chance
 from vsehub.ranking.inputs import Inputs, Names, Sides
@@ -48,6 +48,20 @@ def test_the_worst_hubs_and_some_antihubs():
     assert recorded()[1] == record
     assert [item["item"] for item in recorded(seed=1)[1]["antihubs"]["examples"]] != shown
     assert json.loads(json.dumps(record, allow_nan=False)) == record
+
+
+def test_the_gain_of_a_matching_is_that_of_its_r1():
+    generator = np.random.default_rng(0)
+    rows = generator.normal(size=(60, 4)) + 0.5
+    among = rows + 0.7 * generator.normal(size=(60, 4))
+    aligned = Positives.from_pairs(torch.arange(60), torch.arange(60), 60, 60, False)
+    measured = measure(rows, among, {"gm": GreedyMatching()}, positives=aligned)
+    sides = Sides.from_arrays(rows, among, positives=aligned)
+    gm = measurements(measured, {}, Inputs(sides, Names("queries", 60), Names("items", 60)))["rankings"][1]
+    plain, matched = (ranking.truth["r1"] for ranking in measured.rankings)
+    assert gm["gain"]["r1"] == pytest.approx(matched - plain)
+    written = aligned.hits(measured.rankings[1].positions[:, :1]).double().mean() * 100
+    assert gm["gain"]["r1"] != pytest.approx(written.item() - plain)
 
 
 @pytest.mark.parametrize(("queries", "items"), [(1, 1), (1, 30), (30, 2)])

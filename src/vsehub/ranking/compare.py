@@ -72,7 +72,7 @@ def held_out_gain(
 
     name: the chosen ranking. others: the further rankings, with the rows of the queries that they were chosen for.
     """
-    first_items = {ranking.name: ranking.positions[:, :1] for ranking in measured.rankings}
+    first_items = {ranking.name: ranking.first_items for ranking in measured.rankings}
     chosen = first_items[name].clone()
     for other, (_, rows) in others.items():
         # `measure` omits plain search, which may be the choice for some queries.

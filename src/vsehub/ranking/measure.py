@@ -41,8 +41,9 @@ MOST_MATCHED = 10**9
 class Ranked:
     """One measured ranking.
 
-    values, positions: (Q, k), best first, on the CPU. hubness: see `occurrence_metrics`. histograms: the distribution
-    of N_k for each k. truth: "r1", "r5", "r10", "map_r", "r_precision" in % of the queries that have a positive; the
+    values, positions: (Q, k), best first, on the CPU. first_items: (Q, 1), which R@1 counts; a matching has others for
+    k = 1 than at the beginning of its lists for k. hubness: see `occurrence_metrics`. histograms: the distribution of
+    N_k for each k. truth: "r1", "r5", "r10", "map_r", "r_precision" in % of the queries that have a positive; the
     last two are None if lists are not deep enough for them; None without positives. changed: see `changes`.
     occurrences, wrong: N_k and BN_k at the largest measured k; wrong is None without positives. item_terms: the
     criterion's terms of each item, for an `ItemBias` just the bias (M,).
@@ -51,6 +52,7 @@ class Ranked:
     name: str
     values: Tensor
     positions: Tensor
+    first_items: Tensor
     hubness: dict[str, float]
     histograms: dict[str, dict[str, list[int]]]
     truth: dict[str, float | None] | None
@@ -151,16 +153,17 @@ def list_blocks(
     return nearest_blocks(queries, items, depth, [None, *corrections], sides.exclude_self)
 
 
-def changes(before: Tensor, after: Tensor) -> dict[str, float]:
+def changes(before: Tensor, after: Tensor, first_items: Tensor) -> dict[str, float]:
     """Differences of two rankings (Q, k) of the same queries, -1 behind the end of a list.
 
-    "first": the share of queries whose first item differs; "overlap": the mean share of a list that stays.
+    first_items: (Q, 1), those of the second. "first": the share of queries whose first item differs; "overlap": the
+    mean share of a list that stays.
     """
     # No list names an item twice, so an item that occurs twice in both lists together is in both.
     together = torch.cat((before, after), dim=1).sort(dim=1).values
     stay = ((together[:, 1:] == together[:, :-1]) & (together[:, 1:] >= 0)).sum(dim=1)
     overlap = (stay.double() / (before >= 0).sum(dim=1)).mean()
-    return {"first": (before[:, 0] != after[:, 0]).sum().item() / len(before), "overlap": overlap.item()}
+    return {"first": (before[:, :1] != first_items).sum().item() / len(before), "overlap": overlap.item()}
 
 
 def ks_within(items: int) -> tuple[int, ...]:
@@ -230,10 +233,11 @@ class _Lists:
             name=name,
             values=values,
             positions=lists[self._k],
+            first_items=lists[1],
             hubness=occurrence_metrics(counts, wrong, counted[1].judged),
             histograms={str(k): histogram(count) for k, count in counts.items()},
             truth=None if positives is None else self._truth(lists, positives),
-            changed=changes(plain, lists[self._k]),
+            changed=changes(plain, lists[self._k], lists[1]),
             occurrences=counts[deepest],
             wrong=None if wrong is None else wrong[deepest],
             item_terms=terms,

@@ -184,7 +184,7 @@ def _ranking(ranking: Ranked, criterion: Criterion | None, measured: Measured, i
         "histograms": ranking.histograms,
         "truth": ranking.truth,
         "changed": ranking.changed,
-        "gain": None if positives is None else r1_gain(plain.positions, ranking.positions, positives),
+        "gain": None if positives is None else r1_gain(plain.first_items, ranking.first_items, positives),
         "hubs_made": [
             {"item": item, **inputs.item_names.of(item), "before": plain.occurrences[item], "after": count}
             for item, count in counts.items()
