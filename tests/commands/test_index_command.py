@@ -156,6 +156,8 @@ def test_thresholds(files, run_here, monkeypatch):
     (files / "wrong.csv").write_text("query,item\n" + "".join(f"{row},{row % ITEMS}\n" for row in range(len(known))))
     assert f"{RATE}: this threshold may accept queries" in run_here("calibrate", "own", "truth=wrong.csv")
     said = run_here("calibrate", "own", f"false_accept=[0.05,{RATE}]")
+    assert "replaces the thresholds of false_accept 0.01, 0.05, 0.1" in said
+    assert "answers of these queries chose" not in said
     calibrated = json.loads((files / "own" / "result.json").read_text())["calibration"]
     assert [f"{rate['accepted']:.1%}" in said for rate in calibrated["rates"]] == [True, True]
     assert [rate["threshold"] for rate in calibrated["rates"]] == pytest.approx(
@@ -180,7 +182,12 @@ def test_thresholds(files, run_here, monkeypatch):
         assert f"{ITEMS - 1} items" in said
     run_here("rerank", "queries=train.npy", "items=m.npy", "reference=q.npy", "out=other")
     run_here("rerank", *ALL, "out=transductive")
+    run_here("rerank", *ALL, "reference=train.npy", "criterion=auto", "criterion.indexable=true", "out=chosen")
+    assert "answers of these queries chose" in run_here("calibrate", "chosen")
+    np.save(files / "scores.npy", known @ np.load(files / "m.npy").T)
+    run_here("rerank", "scores=scores.npy", "out=scored")
     for settings, named in (
+        (("scored", "truth=rows.csv"), "is of scores"),
         (("other",), "truth is not set"),
         (("other", "queries=q.npy", "truth=rows.csv"), "each of its 300 rows"),
         (("own", "false_accept=[0.001]"), "rate of 0.001"),

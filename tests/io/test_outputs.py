@@ -20,7 +20,8 @@ def written(folder, names=(*NAMES, "figures/a.png"), **settings):
     return out
 
 
-def test_ours_is_replaced_only_on_demand(tmp_path):
+def test_ours_is_replaced_only_on_demand(tmp_path, caplog):
+    caplog.set_level("INFO")
     folder = tmp_path / "out"
     written(folder)
     (folder / "notes.txt").write_text("mine")
@@ -29,6 +30,7 @@ def test_ours_is_replaced_only_on_demand(tmp_path):
     written(folder, NAMES, overwrite=True)
     assert {path.name for path in folder.iterdir()} == {"notes.txt", MARK, "figures", *NAMES}
     assert not list((folder / "figures").iterdir()), "what the new one does not have goes"
+    assert [record.args for record in caplog.records] == [(folder / "figures" / "a.png",)]
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

@@ -113,5 +113,5 @@ def test_a_map_that_helps_is_written(files, run_here, monkeypatch, tmp_path):
 
 
 def test_nothing_is_written_where_no_map_helps(files, run_here, tmp_path):
-    assert "would not help" in run_here("adapt", *files(0.0), "out=adapted")
+    assert "no map is shown to help" in run_here("adapt", *files(0.0), "out=adapted")
     assert [path.name for path in (tmp_path / "adapted").iterdir() if path.name[0] != "."] == ["result.json"]

@@ -78,13 +78,14 @@ def adapt(cfg: DictConfig) -> None:
         print(f"{name} and the mapped vectors are written to {out.shown}\nnext: {record['next']}")
     else:
         print(
-            f"adapting would not help: {gain_in_words(cross_validation.gain_of_choosing(len(CRITERIA)))}. "
+            f"no map is shown to help: {gain_in_words(cross_validation.gain_of_choosing(len(CRITERIA)))}. "
             f"{out.shown} has only {RESULT}"
         )
 
 
 def print_gains(cross_validation: "CrossValidation", gain: dict[str, float]) -> list[dict[str, Any]]:
     """Print R@1 and the gain of each candidate; returns them in plain values. gain: the gain of choosing."""
+    from vsehub.ranking.adapt import NOTHING
     from vsehub.report.tables import ReportTable
 
     candidates = []
@@ -92,7 +93,7 @@ def print_gains(cross_validation: "CrossValidation", gain: dict[str, float]) -> 
     for number, (name, criterion) in enumerate(cross_validation.candidates):
         r1, gain_of_map = 100 * (cross_validation.ranks[number] == 1).mean().item(), cross_validation.gain(number)
         candidates.append({"map": name, "criterion": criterion, "r1": r1, "gain": gain_of_map})
-        rows.setdefault(name, [name]).extend([f"{r1:.1f}", with_interval(gain_of_map)])
+        rows.setdefault(name, [name]).extend([f"{r1:.1f}", "–" if name == NOTHING else with_interval(gain_of_map)])
     caption = (
         f"{gain['queries']:,} known queries, each among {cross_validation.items:,} items; gains over the unmapped "
         "vectors"

@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 def calibrate(cfg: DictConfig) -> None:
     """Find the thresholds of `cfg.false_accept` for the ranking of `cfg.result`, and write them to its record."""
     from vsehub.neighbors.vectors import as_vectors
+    from vsehub.ranking.record import with_absolute_path
     from vsehub.ranking.result import Result
     from vsehub.report.tables import ReportTable
     from vsehub.serving.calibration import Calibration
@@ -44,6 +45,12 @@ def calibrate(cfg: DictConfig) -> None:
     terms = (result.bias.float().to(device),) if criterion.needs_reference else ()
     calibration = Calibration.from_queries(criterion, queries, sides.items, terms, sides.positives, reference)
     rates = [calibration.at_rate(rate) for rate in sorted(set(as_list(cfg.false_accept)))]
+    chosen_by = result.record["inputs"].get("tune_queries") or result.record["inputs"]["queries"]
+    calibrates_by = with_absolute_path(result.inputs.settings["queries"])
+    if (result.record["choice"] or {}).get("queries") and calibrates_by == chosen_by:
+        log.warning("the answers of these queries chose %s: others may be accepted less often", result.name)
+    if result.rates:
+        log.info("replaces the thresholds of false_accept %s", ", ".join(f"{rate:g}" for rate in result.rates))
     with extend_result(result, (), False):
         path = cfg.truth or result.record["truth"].get("path")
         result.record["calibration"] = {"path": path, "queries": len(calibration), "rates": rates}

@@ -38,7 +38,10 @@ def diagnose(cfg: DictConfig) -> None:
         outcome.record.update(next=steps, map_gain=quick_gain(outcome.inputs.sides, cfg.seed))
     if gain := outcome.record["map_gain"]:
         advice = "; vsehub adapt fits one" if gain["low"] > 0 else ""
-        print(f"a linear map fitted to known pairs is estimated to gain {with_interval(gain)} points of R@1{advice}")
+        print(
+            f"quick estimate: a linear map fitted to known pairs gains {with_interval(gain)} points of R@1, each query "
+            f"among a part of the items{advice}"
+        )
     for step in steps:
         print(f"next, {step['why']}: {step['command']}")
     level = outcome.record["verdict"]["level"]

@@ -6,6 +6,7 @@ In an output folder other programs' files are never touched, and earlier results
 import glob
 import hashlib
 import json
+import logging
 import os
 import secrets
 import shutil
@@ -20,6 +21,8 @@ from filelock import FileLock, Timeout
 
 from vsehub.checks import InputError, fail, regular, require
 from vsehub.io.address import is_uri
+
+log = logging.getLogger(__name__)
 
 LOCK = ".lock"
 MARK = ".vsehub.json"  # the list of vsehub's files in a folder
@@ -250,7 +253,8 @@ class Output:
         for name in new:
             paths[name].parent.mkdir(parents=True, exist_ok=True)
             (self.new / name).replace(paths[name])
-        for name in paths.keys() - {*remaining}:
+        for name in sorted(paths.keys() - {*remaining}):
+            log.info("removed with the earlier output: %s", paths[name])
             paths[name].unlink(missing_ok=True)
         self._mark(remaining, finished=True)
 

@@ -190,8 +190,8 @@ class Sides:
         rows = rows_not_in(self.reference, self.queries)
         require(
             len(rows) > 0,
-            f"reference: each of its {len(self.reference)} rows equals a query; give other queries, or leave reference "
-            "out: the ranked queries themselves are then the reference",
+            f"reference: each of its {len(self.reference)} rows equals a query; give other rows in one of the two. "
+            "Without reference, rerank takes the ranked queries themselves",
         )
         left_out = len(self.reference) - len(rows)
         return replace(self, reference=Subset(self.reference, rows), left_out=left_out) if left_out else self

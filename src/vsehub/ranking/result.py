@@ -36,6 +36,9 @@ class Result:
         self.folder = Path(folder)
         self.file = existing("result", self.folder / RESULT, HINT)
         self.record = read_record(self.file, EMBEDDINGS, HINT)
+        require(
+            "scores" not in self.record["inputs"], f"result: {self.folder} is of scores; give rerank vectors instead"
+        )
         ranking, biases = self.record["rankings"][-1], self.folder / BIASES
         self.name = str(ranking["criterion"])
         require(
