@@ -188,18 +188,23 @@ def test_different_recipes_are_never_averaged(report, write_run, changes, rsums)
         assert (key in tables["results"]) == (key.partition(".")[0] in changes)
 
 
-def test_parameters_divide_rows_only_where_one_run_has_several(report, write_run, make_evaluation):
+def test_several_parameters_divide_rows(report, write_run, make_evaluation):
+    """Of one run or of several; tuned ones, which each run has of its own, are one row."""
     settings = dict(reference="transductive", reference_set="the test queries")
     for seed in (0, 1):
         betas = [make_evaluation(300.0 + beta, seed, "is", parameters={"beta": beta}, **settings) for beta in (10, 30)]
-        varying = make_evaluation(300.0 + seed, seed, "rgm", parameters={"lam": 1.0 + seed}, **settings)
-        write_run("hal", seed, evaluations=[*betas, varying, make_evaluation(300.0, seed)])
+        own = [make_evaluation(300.0, seed, "csls", parameters={"k": 5 + 5 * seed}, **settings)]
+        tuned = dict(parameters={"lam": 1.0 + seed}, tuned={"split": "val", "rsum": 300.0})
+        own += [make_evaluation(300.0 + seed, seed, name, **tuned, **settings) for name in ("rgm", "auto")]
+        own += [make_evaluation(300.0, seed, "nnn", parameters={"alpha": 0.5}, **settings)]
+        write_run("hal", seed, evaluations=[*betas, *own, make_evaluation(300.0, seed)])
     text, tables, _ = report()
     rows = tables["table"][["criterion", "parameters", "n"]].fillna("").values.tolist()
-    assert rows == [["nns", "", 2], ["is", "beta 10", 2], ["is", "beta 30", 2], ["rgm", "", 2]]
+    several = [["csls", "k 10", 1], ["csls", "k 5", 1], ["is", "beta 10", 2], ["is", "beta 30", 2], ["nnn", "", 2]]
+    assert rows == [["nns", "", 2], ["auto", "", 2], *several, ["rgm", "tuned", 2]]
     assert "| is (beta 10), transductive |" in text
     assert "counted more than once" not in text
-    assert "rgm transductive: the test queries" in text
+    assert "| rgm (tuned), transductive |" in text
 
 
 @pytest.mark.filterwarnings("error::pandas.errors.PerformanceWarning")

@@ -90,9 +90,10 @@ def results(runs: Sequence[Run], series_by_run: dict[str, Series]) -> pd.DataFra
             values = {key: evaluation.get(key) for key in AS_VALUES}
             parameters = json.dumps(evaluation.get("parameters") or {}, sort_keys=True)
             metrics = evaluation["metrics"]
-            lines.append(metadata | {"evaluation": name, **words, "parameters": parameters, **values, **metrics})
+            values |= {"parameters": parameters, "tuned": bool(evaluation.get("tuned"))}
+            lines.append(metadata | {"evaluation": name, **words, **values, **metrics})
     needed = [*Setting._fields, "label", "variant", "criterion", "parameters", "reference", "reference_set", "run"]
-    counted = ["seed", "evaluation", "best_epoch", "epochs", "collapsed"]
+    counted = ["seed", "evaluation", "best_epoch", "epochs", "collapsed", "tuned"]
     frame = pd.DataFrame(lines)
     frame = frame.reindex(columns=[*dict.fromkeys([*frame, *needed, *counted, *MEASURED, *UNWRITTEN])]).astype(
         dict.fromkeys(needed, str) | dict.fromkeys(MEASURED, float)
@@ -103,17 +104,20 @@ def results(runs: Sequence[Run], series_by_run: dict[str, Series]) -> pd.DataFra
 
 
 def _distinguishing_settings(frame: pd.DataFrame) -> pd.Series:
-    """The parameters as text, "beta 10", where one run was evaluated with several, else empty.
+    """The parameters as text, "beta 10", of criteria that were measured with several, else empty; "tuned" if tuned.
 
-    If one run was evaluated with several inductive reference sets, the set is named with the parameters.
+    Tuned parameters may differ between runs. If one run was measured with several inductive reference sets, the set is
+    named with the parameters.
     """
-    columns = [*Setting._fields, "criterion", "reference"]
-    keys = [frame[name] for name in columns]
+    keys = [frame[name] for name in (*Setting._fields, "criterion", "reference")]
     texts = frame["parameters"].map(lambda text: ", ".join(f"{key} {value}" for key, value in json.loads(text).items()))
-    several = frame["reference_set"].groupby(keys).transform("nunique") > 1
-    texts += (", " + frame["reference_set"]).where(several, "")
-    repeated = frame.duplicated([*columns, "run"]).groupby(keys).transform("any")
-    return texts.str.removeprefix(", ").where(repeated, "")
+    tuned = frame["tuned"].astype(bool)
+    texts = texts.mask(tuned, "tuned")
+    several = frame.groupby([*keys, frame["run"]])["reference_set"].transform("nunique") > 1
+    several = several.groupby(keys).transform("any")
+    texts = (texts + (", " + frame["reference_set"]).where(several, "")).str.removeprefix(", ")
+    shown = texts.groupby(keys).transform("nunique") > 1
+    return texts.where(shown | (tuned & (frame["criterion"] != "auto")), "")
 
 
 def aggregate(frame: pd.DataFrame, columns: Sequence[str] = ()) -> pd.DataFrame:
