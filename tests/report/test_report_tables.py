@@ -125,6 +125,16 @@ def test_best_values_are_bold_and_those_not_apart_from_them_marked(report, write
     assert page.count('<td class="n"><b>') == 2
 
 
+def test_hubness_nearest_to_0_is_best_and_matchings_are_not_compared(report, write_run, make_evaluation):
+    made = [make_evaluation(300.0, criterion=name) for name in ("nns", "csls", "dn", "is+rgm")]
+    for evaluation, skew in zip(made, (2.0, -0.5, -3.0, 0.1), strict=True):
+        evaluation["metrics"]["hubness/i2t/skew_1"] = skew
+    write_run("hal", 0, evaluations=made, epochs=1, best={"epoch": 0, "val/rsum": 300.0})
+    text = report(columns=["hubness/i2t/skew_1"])[0]
+    assert re.findall(r"\*\*-?\d.*?\*\*", text) == ["**-0.50**"]
+    assert "still rising" not in text, "one epoch rises from nothing"
+
+
 OTHER_DATA = {"train": {"fingerprint": "ff"}, "test": {"fingerprint": "99aa"}}
 
 

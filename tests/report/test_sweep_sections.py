@@ -11,10 +11,11 @@ from vsehub.report.sweeps import sweep_sections
 def write_point(write_run):
     """A function that writes a run of settings with its best validation and its test rsum."""
 
-    def write(val, test, seed=0, label="hal", status="finished", **settings):
-        name = "-".join([label, *map(str, settings.values()), str(seed)])
+    def write(val, test, seed=0, label="hal", status="finished", measured=None, **settings):
+        name = "-".join([label, *map(str, settings.values()), str(seed), str(len(str(measured)))])
         more = {"best": {"epoch": 3, "val/rsum": val}, "metrics": {"test/rsum": test}, "status": status}
-        return write_run(label, seed, (test,), config={"loss": {"_target_": label, **settings}}, folder=name, **more)
+        config = {"loss": {"_target_": label, **settings}, **(measured or {})}
+        return write_run(label, seed, (test,), config=config, folder=name, **more)
 
     return write
 
@@ -39,6 +40,21 @@ def test_validation_chooses_even_where_test_says_otherwise(write_point, tmp_path
     assert rows[0] == ["0.3", "60", "309.5 ± 0.7", "282.5 ± 2.1", "2 (0, 1)", "chosen"]
     assert rows[-1][:5] == ["0.1", "10", "302.5 ± 0.7", "289.5 ± 2.1", "2 (0, 1)"]
     assert [bool(row[-1]) for row in rows] == [True, False, False, False, True]  # the last is best on test
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_what_test_is_measured_by_divides_sweeps(write_point, tmp_path):
+    csls = {"criterion": {"_target_": "CSLS", "k": 10}, "criterion_name": "csls"}
+    folds = {"criterion_name": "nns", "protocol": {"name": "mine", "fold_images": 100, "folds": 5}}
+    for measured, lead in (({"criterion_name": "nns"}, 0), (csls, 20), (folds, 150)):
+        for gamma in (10, 30):
+            write_point(300 + gamma, 200 + gamma + lead, measured=measured, gamma=gamma)
+    sections = {word: [row[2] for row in rows] for _, word, rows in report(tmp_path)}
+    assert sections == {
+        "criterion name nns, protocol ": ["230.0", "210.0"],
+        "criterion k 10, name csls, protocol ": ["250.0", "230.0"],
+        "criterion name nns, protocol fold_images 100, folds 5, name mine": ["380.0", "360.0"],
+    }
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -154,9 +154,11 @@ def by_setting(table: pd.DataFrame) -> dict[Setting, pd.DataFrame]:
     return {Setting(*key): group for key, group in table.groupby(list(Setting._fields), sort=False)}
 
 
+MATCHINGS = ("gm", "rgm", "assignment")
 MARKS = (
-    "Bold: the best mean of a column; †, from three seeds on: not shown to differ from the best by a paired t-test "
-    "over seeds (p, corrected by Holm within the column, of at least 0.05, or too few seeds in common)."
+    "Bold: the best mean of a column (of hubness the nearest to 0, without matchings); †, from three seeds on: not "
+    "shown to differ from the best by a paired t-test over seeds (p, corrected by Holm within the column, of at least "
+    "0.05, or too few seeds in common)."
 )
 
 
@@ -193,19 +195,23 @@ def results_table(
 def leading(table: pd.DataFrame, lines: pd.DataFrame, key: str) -> tuple[np.ndarray, np.ndarray]:
     """Masks of the rows of one setting: the best mean of a metric, and other rows that no test shows to be worse.
 
-    Ranks and hubness are better if smaller. lines: `results` of the setting; a seed with several runs counts as their
-    mean. The test is that of `seeds_p`, with Holm's correction over the other rows; if none of these has three seeds
-    in common with the best row, no row is in the second mask.
+    Ranks are better if smaller, hubness if nearer to 0; that of matchings, which limit it, is not compared. lines:
+    `results` of the setting; a seed with several runs counts as their mean. The test is that of `seeds_p`, with Holm's
+    correction over the other rows; if none of these has three seeds in common with the best row, no row is in the
+    second mask.
     """
     smaller = key.endswith(("/medr", "/meanr")) or (key.startswith("hubness/") and not key.endswith("/share_1"))
-    worth = -table[key] if smaller else table[key]
+    worth = -table[key].abs() if smaller else table[key]
+    if key.startswith("hubness/"):
+        worth = worth.mask(table["criterion"].str.rpartition("+")[2].isin(MATCHINGS))
     best = (worth == worth.max()).to_numpy()
     step = 1.0 if key.endswith("/medr") else 0.01 if key.startswith("hubness/") else 100 / lines["images"].min()
     by_seed = {row: group.groupby("seed")[key].mean() for row, group in lines.groupby(ROW)}
     rows = [by_seed[row] for row in table.rename(columns={"parameters": "settings"})[ROW].itertuples(False, None)]
     leads = [rows[best.argmax()] - row for row in rows]
-    p = holm([math.nan if is_best else seeds_p(lead.dropna(), step) for is_best, lead in zip(best, leads, strict=True)])
-    not_worse = worth.notna().to_numpy() & ~best & ~(p < LEVEL)
+    tested = worth.notna().to_numpy() & ~best
+    p = holm([seeds_p(lead.dropna(), step) if test else math.nan for test, lead in zip(tested, leads, strict=True)])
+    not_worse = tested & ~(p < LEVEL)
     return best, not_worse & np.isfinite(p).any()
 
 

@@ -55,9 +55,12 @@ def sweep_sections(runs: Sequence[Run]) -> list[Section]:
 
 
 def settings_of(run: Run) -> dict[str, str]:
-    """The recipe of a run, with the noise of its training captions as separate settings."""
+    """The recipe of a run, the noise of its training captions as separate settings, and what its test rsum is of."""
     settings = recipe(run)
     config = flatten(run.record["config"])
+    for group in ("criterion", "protocol"):
+        entries = {key[len(group) + 1 :]: value for key, value in config.items() if key.startswith(group)}
+        settings[group] = ", ".join(f"{key} {value}" for key, value in sorted(entries.items()) if key != "_target_")
     if (run.record.get("noise") or {}).get("index") is None:  # drawn: numbers; that of an index file stays one text
         del settings[NOISE]
         settings["data.noise.rate"] = str(config.get("data.noise.rate") or 0.0)

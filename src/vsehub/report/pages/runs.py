@@ -20,7 +20,8 @@ def run_notes(
     notes = []
     for run in runs:
         notes += notes_of_run(run, series_by_run[run.path].title if run.path in series_by_run else run.record["label"])
-    rising = frame.loc[frame["best_epoch"] + 1 == frame["epochs"], "run"].nunique()
+    last = (frame["best_epoch"] + 1 == frame["epochs"]) & (frame["epochs"] > 1)
+    rising = frame.loc[last, "run"].nunique()
     if rising:
         notes.append(
             f"still rising at the last epoch, so that more epochs may change the order: {rising} of "
