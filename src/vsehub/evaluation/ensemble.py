@@ -53,8 +53,8 @@ class MeanSimilarity(Similarity):
         sound = isinstance(values, Sequence) and all(is_finite(weight) and weight >= 0 for weight in values)
         require(
             sound and len(values) == len(self.similarities) and sum(values) > 0,
-            f"member_weights is {values!r}; expected a number from 0 up for each of {len(self.similarities)} models, "
-            "at least one above 0, as in '[2,1,1]'",
+            f"member_weights is {values!r}; expected a list of a number from 0 up for each of {len(self.similarities)} "
+            f"models, at least one above 0, as in {[2, *[1] * (len(self.similarities) - 1)]}",
         )
         self.shares = tuple(weight / sum(values) for weight in values)
 
