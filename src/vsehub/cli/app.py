@@ -35,6 +35,7 @@ from vsehub.recipes import flatten
 BAD_INPUT, FAILED, INTERRUPTED, TERMINATED = 2, 1, 130, 143
 _signals: list[int] = []  # received signals; libraries may replace the exception that a signal raises
 
+logging.getLogger("faiss.loader").setLevel(logging.WARNING)  # it tells of each build of FAISS that it looks for
 _format = logging.Formatter.format
 # Every log message is masked, whichever library's handler formats it.
 logging.Formatter.format = lambda self, record: masked_output(_format(self, record))  # type: ignore[method-assign]

@@ -1,6 +1,5 @@
 """Inner-product search with a flat FAISS index, on the GPU if the vectors are there and this build of FAISS sees it."""
 
-import logging
 from types import ModuleType
 from typing import Any
 
@@ -20,7 +19,6 @@ def loaded_faiss() -> tuple[ModuleType | None, str]:
 
     torch must be imported first (at the top of this file): otherwise the process gets two OpenMP pools.
     """
-    logging.getLogger("faiss.loader").setLevel(logging.WARNING)
     try:
         import faiss
     except ModuleNotFoundError:
