@@ -1,6 +1,7 @@
 """Training on pairs of vectors through the commands: adapters of a frozen model, and plain encoders of vectors."""
 
 import json
+import re
 import shutil
 from unittest import mock
 
@@ -68,6 +69,8 @@ def test_it_trains_and_resumes_as_any_encoder(run, frozen, vsehub, tmp_path):
     resumed = read(tmp_path / "broken" / "run.json")
     assert resumed["metrics"] == record["metrics"]
     assert "hydra.run.dir=broken" in resumed["command"], "the command of the start, which chose the settings"
+    rates = re.findall(r"optimizer\.lr [\d.e-]+", (tmp_path / "broken" / "train.log").read_text())
+    assert rates == ["optimizer.lr 0.001"] * 2, "not the rate that the schedule has reached"
 
 
 def test_a_step_of_rate_0_leaves_the_frozen_model(frozen, vsehub, tmp_path):

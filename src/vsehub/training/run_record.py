@@ -219,9 +219,11 @@ def budget(trainer: Any, dim: int, recipe: str | None) -> str:
     steps = math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches)
     warmup = sum(callback.steps for callback in trainer.callbacks if isinstance(callback, Warmup))
     averaged = any(isinstance(callback, WeightAverage) for callback in trainer.callbacks)
+    group = trainer.optimizers[0].param_groups[0]
+    rate = group.get("initial_lr", group["lr"])  # of a resumed run, the schedule may have lowered "lr"
     return (
         f"{count_text(trainer.max_epochs, 'epoch')} of {count_text(steps, 'step')}: embedding_dim {dim}, "
-        f"optimizer.lr {trainer.optimizers[0].param_groups[0]['lr']:g}{f' (recipe {recipe})' if recipe else ''}, "
+        f"optimizer.lr {rate:g}{f' (recipe {recipe})' if recipe else ''}, "
         f"warm-up {count_text(warmup, 'step')}, "
         f"trainer.gradient_clip_val {trainer.gradient_clip_val}, "
         f"averaged weights {'on' if averaged else 'off'}"
