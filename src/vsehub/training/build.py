@@ -111,7 +111,10 @@ def build_module(
     for name, split in data.splits.items():
         require_sizes(name, split, image_shape, text_shape)
     if checkpoint is not None:
-        require_same_folder(load_state(checkpoint), checkpoint)
+        state = load_state(checkpoint)
+        require_same_folder(state, checkpoint)
+        done, epochs = state["epoch"] + 1, settings["trainer"]["max_epochs"]
+        require(done <= epochs, f"trainer.max_epochs is {epochs}, but {done} epochs are done; give at least {done}")
     return module
 
 
