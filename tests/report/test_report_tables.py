@@ -203,11 +203,11 @@ def test_several_parameters_divide_rows(report, write_run, make_evaluation):
     settings = dict(reference="transductive", reference_set="the test queries")
     for seed in (0, 1):
         betas = [make_evaluation(300.0 + beta, seed, "is", parameters={"beta": beta}, **settings) for beta in (10, 30)]
-        own = [make_evaluation(300.0, seed, "csls", parameters={"k": 5 + 5 * seed}, **settings)]
+        others = [make_evaluation(300.0, seed, "csls", parameters={"k": 5 + 5 * seed}, **settings)]
         tuned = dict(parameters={"lam": 1.0 + seed}, tuned={"split": "val", "rsum": 300.0})
-        own += [make_evaluation(300.0 + seed, seed, name, **tuned, **settings) for name in ("rgm", "auto")]
-        own += [make_evaluation(300.0, seed, "nnn", parameters={"alpha": 0.5}, **settings)]
-        write_run("hal", seed, evaluations=[*betas, *own, make_evaluation(300.0, seed)])
+        others += [make_evaluation(300.0 + seed, seed, name, **tuned, **settings) for name in ("rgm", "auto")]
+        others += [make_evaluation(300.0, seed, "nnn", parameters={"alpha": 0.5}, **settings)]
+        write_run("hal", seed, evaluations=[*betas, *others, make_evaluation(300.0, seed)])
     text, tables, _ = report()
     rows = tables["table"][["criterion", "parameters", "n"]].fillna("").values.tolist()
     several = [["csls", "k 10", 1], ["csls", "k 5", 1], ["is", "beta 10", 2], ["is", "beta 30", 2], ["nnn", "", 2]]
