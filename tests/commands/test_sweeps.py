@@ -232,6 +232,16 @@ def test_settings_that_a_jobs_component_lacks_are_left_out(run_here, tmp_path, m
     assert {*re.findall(r"(\S+)=\S+ left out", said)} == {setting}
 
 
+def test_a_prepared_sweep_needs_m(run_here, features, tmp_path):
+    """The recorded command of its job names the sweep, and needs no -m."""
+    command = ("train", "sweep=gamma_epsilon", *features, *SHORT)
+    assert re.search("needs -m.* loss.epsilon ", run_here(*command, "loss.gamma=30", status=2))
+    assert not list(tmp_path.glob("runs/*"))
+    assert "needs -m" in run_here("evaluate", "sweep=lambda", status=2)
+    run_here(*command, "-m", "loss.gamma=30", "loss.epsilon=0.3")
+    run_here(*command, "loss.gamma=30", "loss.epsilon=0.3")
+
+
 def test_each_failed_job_is_named(run_here, small):
     said = run_here("train", "-m", "loss=hal", "loss.gamma=-1,-2", *small, "hydra.sweep.dir=sweep", status=2)
     for number, gamma in enumerate((-1, -2)):

@@ -80,6 +80,22 @@ def require_new_choices() -> None:
         require(not hidden, f"--config-dir: {hidden} are not read, since vsehub has files of these names; rename them")
 
 
+def require_multirun(cfg: DictConfig) -> None:
+    """Raise InputError if a prepared sweep is chosen without -m, which would ignore its values.
+
+    The recorded command of a job of the sweep sets each of them and needs no -m.
+    """
+    hydra_config = HydraConfig.get()
+    sweep = hydra_config.runtime.choices.get("sweep")
+    if is_multirun() or sweep is None:
+        return
+    names = {text.lstrip("+").partition("=")[0] for text in hydra_config.overrides.task}
+    params = {name.lstrip("+") for name in hydra_config.sweeper.params or {}}
+    # A job leaves out settings that its components lack.
+    ignored = sorted(name for name in params - names if OmegaConf.select(cfg, name) is not None)
+    require(not ignored, f"sweep={sweep} needs -m; without it {', '.join(ignored)} would have only one value")
+
+
 def mask_hydra_files() -> None:
     """Mask secrets in the files where Hydra writes the job's configuration."""
     hydra_config = HydraConfig.get()

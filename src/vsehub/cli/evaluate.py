@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from omegaconf import DictConfig
 
 from vsehub.checks import existing, require, whole
+from vsehub.cli.app import require_multirun
 from vsehub.cli.nodes import as_list, choice_in, components, model_settings, plain
 from vsehub.io.files import path_inside, require_writable
 from vsehub.io.records import EVALUATION, RUN, read_record
@@ -19,6 +20,7 @@ _RUNS = "Give the checkpoints of runs that vsehub trained"
 
 def evaluate(cfg: DictConfig) -> float | None:
     """Measure `cfg.checkpoint`, the ensemble of several, or `cfg.model` as it is, and write the evaluation."""
+    require_multirun(cfg)
     settings = model_settings(cfg)
     batch_size = whole("eval_batch_size", cfg.eval_batch_size)
     checkpoints = list(map(str, as_list(cfg.checkpoint)))

@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 import vsehub
 from vsehub.checks import fail, one_of, regular, require, whole_seed
-from vsehub.cli.app import is_multirun, process_number
+from vsehub.cli.app import is_multirun, process_number, require_multirun
 from vsehub.cli.nodes import as_list, components, config_dirs, plain
 from vsehub.cli.overrides import override
 from vsehub.cli.run_folder import changed_code, clear, code_of, lock_run, read_run, resumed_config
@@ -61,6 +61,7 @@ def train(cfg: DictConfig) -> float:
     if resumes:
         read_run(folder)  # raises before the lock is written into a folder without a run
     with nullcontext() if process_number() else lock_run(folder, resumes or is_multirun(), wait=is_multirun()):
+        require_multirun(cfg)  # a refusal within the block leaves no folder
         earlier_record = None
         # In a single run without run_folder= the folder's name contains the time of the start, which only the first
         # process knows.
