@@ -362,7 +362,7 @@ MUTATIONS = [
         "commands/test_sweeps.py commands/test_commands.py",
     ),
     # Callbacks
-    ("training/callbacks/warmup.py", "rate * (step + 1) / steps", "rate", "training/test_warmup.py"),
+    ("training/callbacks/warmup.py", "rate * (step + 1) / self.steps", "rate", "training/test_warmup.py"),
     (
         "training/callbacks/bank.py",
         "round(self.fraction * pairs)",

@@ -69,8 +69,8 @@ def test_it_trains_and_resumes_as_any_encoder(run, frozen, vsehub, tmp_path):
     resumed = read(tmp_path / "broken" / "run.json")
     assert resumed["metrics"] == record["metrics"]
     assert "hydra.run.dir=broken" in resumed["command"], "the command of the start, which chose the settings"
-    rates = re.findall(r"optimizer\.lr [\d.e-]+", (tmp_path / "broken" / "train.log").read_text())
-    assert rates == ["optimizer.lr 0.001"] * 2, "not the rate that the schedule has reached"
+    log = (tmp_path / "broken" / "train.log").read_text()
+    assert re.findall(r"optimizer\.lr ([\d.e-]+)", log) == ["0.001"] * 2, "as configured"
     before = stopped(tmp_path / "broken").joinpath("run.json").read_bytes()
     assert "3 epochs" in vsehub("train", "resume=broken", "trainer.max_epochs=2", cwd=tmp_path, status=2).err
     assert (tmp_path / "broken" / "run.json").read_bytes() == before, "the run can still continue"

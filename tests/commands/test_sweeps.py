@@ -238,7 +238,6 @@ def test_a_prepared_sweep_needs_m(run_here, features, tmp_path):
     assert re.search("needs -m.* loss.epsilon ", run_here(*command, "loss.gamma=30", status=2))
     assert not list(tmp_path.glob("runs/*"))
     assert "needs -m" in run_here("evaluate", "sweep=lambda", status=2)
-    run_here(*command, "-m", "loss.gamma=30", "loss.epsilon=0.3")
     run_here(*command, "loss.gamma=30", "loss.epsilon=0.3")
 
 

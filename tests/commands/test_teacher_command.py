@@ -99,6 +99,14 @@ def test_a_stopped_run_goes_on_with_the_same_teachers_alone(student, place, vseh
     assert "put the same checkpoints back" in said
 
 
+def test_a_sweep_notices_a_replaced_teacher(place, vsehub):
+    command = ("train", "-m", "teacher=alone.safetensors", "trainer.max_epochs=1", "hydra.sweep.dir=sweep")
+    shutil.copy(best(place / "second"), place / "alone.safetensors")
+    vsehub(*command, cwd=place, small=True)
+    shutil.copy(best(place / "first"), place / "alone.safetensors")
+    assert "alone.safetensors has changed" in vsehub(*command, cwd=place, small=True, status=2).err
+
+
 def test_a_teacher_that_saw_what_is_measured_is_refused(place, vsehub):
     teacher = shutil.copytree(place / "first", place / "seen")
     facts = record(teacher)

@@ -35,6 +35,12 @@ def test_runs_of_different_code_are_not_pooled(tmp_path, write_run, group, modul
     assert len({*series_of(read_runs([tmp_path / "runs"])).values()}) == 1 + apart
 
 
+def test_runs_of_other_teachers_are_not_pooled(tmp_path, write_run):
+    teachers = [[{"checkpoint": "best.safetensors", "sha256": digit * 64}] for digit in "aab"]
+    runs = read_runs([write_run(seed=seed, teacher=teacher) for seed, teacher in enumerate(teachers)])
+    assert len({*series_of(runs).values()}) == 2
+
+
 @pytest.mark.parametrize("name", [path.stem for path in (CONF / "data").glob("*.yaml")])
 def test_seeds_whose_data_have_moved_are_of_one_series(tmp_path, write_run, name):
     """Another class of data, or other columns of a table, are another series."""

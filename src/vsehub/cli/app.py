@@ -87,13 +87,16 @@ def require_multirun(cfg: DictConfig) -> None:
     """
     hydra_config = HydraConfig.get()
     sweep = hydra_config.runtime.choices.get("sweep")
-    if is_multirun() or sweep is None:
-        return
     names = {text.lstrip("+").partition("=")[0] for text in hydra_config.overrides.task}
-    params = {name.lstrip("+") for name in hydra_config.sweeper.params or {}}
-    # A job leaves out settings that its components lack.
-    ignored = sorted(name for name in params - names if OmegaConf.select(cfg, name) is not None)
-    require(not ignored, f"sweep={sweep} needs -m; without it {', '.join(ignored)} would have only one value")
+    ignored = [
+        name
+        for name in hydra_config.sweeper.get("params") or {}
+        if name not in names and OmegaConf.select(cfg, name) is not None  # a job leaves out what its components lack
+    ]
+    require(
+        is_multirun() or sweep is None or not ignored,
+        f"sweep={sweep} needs -m; without it {', '.join(ignored)} would have only one value",
+    )
 
 
 def mask_hydra_files() -> None:

@@ -1,9 +1,10 @@
 """The folder of a training run: locking it for one process, and reading the run that it holds to continue it."""
 
+import hashlib
 import re
 import shutil
 from collections import ChainMap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
@@ -85,13 +86,22 @@ def code_of(config: Mapping[str, Any], parts: Components) -> dict[str, dict[str,
     return code
 
 
-def changed_code(record: dict[str, Any], code: Mapping[str, dict[str, str]]) -> list[str]:
-    """The modules whose code differs between a run's record and now; none if the run has no epoch yet."""
+def changed_files(record: dict[str, Any], code: Mapping[str, dict[str, str]], teachers: Sequence[str]) -> list[str]:
+    """The modules whose code, and the teachers whose file, differ between a run's record and now.
+
+    teachers: paths of the run's teachers; missing files count as unchanged. Empty if the run has no epoch yet.
+    """
     if not record["epochs"]:
         return []
     recorded = dict(ChainMap(*record.get("code", {}).values()))
     current = dict(ChainMap(*code.values()))
-    return sorted(name for name in recorded.keys() | current.keys() if recorded.get(name) != current.get(name))
+    modules = sorted(name for name in recorded.keys() | current.keys() if recorded.get(name) != current.get(name))
+    edited = [
+        path
+        for path, file in zip(map(Path, teachers), record.get("teacher") or [], strict=False)
+        if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() != file["sha256"]
+    ]
+    return [*(f"the code of {name}" for name in modules), *(f"the teacher {path}" for path in edited)]
 
 
 def clear(folder: Path) -> None:

@@ -16,7 +16,7 @@ from vsehub.checks import fail, one_of, regular, require, whole_seed
 from vsehub.cli.app import is_multirun, process_number, require_multirun
 from vsehub.cli.nodes import as_list, components, config_dirs, plain
 from vsehub.cli.overrides import override
-from vsehub.cli.run_folder import changed_code, clear, code_of, lock_run, read_run, resumed_config
+from vsehub.cli.run_folder import changed_files, clear, code_of, lock_run, read_run, resumed_config
 from vsehub.cli.sweep import digest
 from vsehub.components import Components
 from vsehub.data.photos.source import ListedPhotos
@@ -75,15 +75,20 @@ def train(cfg: DictConfig) -> float:
                 f"{folder} holds a run of other settings; leave hydra.sweep.subdir as it is",
             )
         parts = components(cfg.trust, any_class=not resumes)
-        changed = changed_code(earlier_record, code_of(plain(cfg), parts)) if earlier_record is not None else []
+        changed = (
+            # `open_teacher` compares the teachers of a resumed run.
+            changed_files(earlier_record, code_of(plain(cfg), parts), [] if resumes else as_list(cfg.teacher))
+            if earlier_record is not None
+            else []
+        )
         if changed and not resumes and cfg.retrain:
-            log.warning("%s is trained again, since the code of %s has changed", folder, ", ".join(changed))
+            log.warning("%s is trained again, since %s has changed", folder, ", ".join(changed))
             if process_number() == 0:
                 clear(folder)
             earlier_record, changed = None, []
         require(
             not changed,
-            f"{folder}: the code of {', '.join(changed[:4])} has changed since the run was trained. "
+            f"{folder}: {', '.join(changed[:4])} has changed since the run was trained. "
             + ("Start a new run" if resumes else "retrain=true trains it again, hydra.sweep.dir=FOLDER keeps it"),
         )
         if earlier_record is not None and earlier_record["status"] == "finished":

@@ -44,7 +44,10 @@ def series_rank(series: Series) -> tuple:
 
 
 def recipe(run: Run) -> dict[str, str]:
-    """The recipe of a run: the settings that affect its result, except seeds, as text, and its data's fingerprints."""
+    """The recipe of a run: the settings that affect its result, except seeds, as text.
+
+    With the fingerprints of its data and the digests of its code and teachers.
+    """
     values = {key: value for key, value in flatten(run.record["config"]).items() if in_recipe(key)}
     integers = {key: int(value) for key, value in values.items() if isinstance(value, float) and value.is_integer()}
     settings = {key: str(value) for key, value in (values | integers).items()}  # 60.0 equals 60
@@ -55,6 +58,8 @@ def recipe(run: Run) -> dict[str, str]:
         files = {name: file for name, file in modules.items() if in_recipe(group) or not name.startswith("vsehub.")}
         if files:
             settings[f"{CODE}{group}"] = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:8]
+    if teachers := run.record.get("teacher"):
+        settings["sha256 of teacher"] = " ".join(file["sha256"][:12] for file in teachers)
     noise = run.record.get("noise")
     settings[NOISE] = f"{noise['protocol']} {noise['rate']:g}" if noise else "none"
     if noise:

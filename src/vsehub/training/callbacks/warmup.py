@@ -33,13 +33,12 @@ class Warmup(pl.Callback):
         """
         if not self._resumed:
             self.steps = int(min(self.steps, trainer.estimated_stepping_batches / 10))
-        steps = self.steps
 
         def lower(optimizer: Optimizer, *_) -> None:
             step = trainer.global_step
             self._rates = [group["lr"] for group in optimizer.param_groups]
-            if step < steps:
-                _set(optimizer, [rate * (step + 1) / steps for rate in self._rates])
+            if step < self.steps:
+                _set(optimizer, [rate * (step + 1) / self.steps for rate in self._rates])
 
         trainer.optimizers[0].register_step_pre_hook(lower)
         trainer.optimizers[0].register_step_post_hook(lambda optimizer, *_: _set(optimizer, self._rates))
