@@ -118,6 +118,9 @@ def test_evaluate_and_report(trained, run_here, features, undrawn, tmp_path):
     assert "training queries" in inductive["reference_set"]
     assert (inductive["criterion"], inductive["parameters"], inductive["images"]) == ("csls", {"k": 10}, 8)
     assert transductive["histograms"] != inductive["histograms"]
+    run_here("evaluate", best, "criterion=csls+rgm", "split=val")
+    assert not transductive["matching"]
+    assert figures(runs / "max", "val-single-csls+rgm")["matching"]
     run_here("report", "runs", "out=page")
     table = (tmp_path / "page" / "table.md").read_text()
     for text in ("hal+mb", "| max", f"{figures(trained)['metrics']['rsum']:.1f}"):

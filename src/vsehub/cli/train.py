@@ -75,12 +75,8 @@ def train(cfg: DictConfig) -> float:
                 f"{folder} holds a run of other settings; leave hydra.sweep.subdir as it is",
             )
         parts = components(cfg.trust, any_class=not resumes)
-        changed = (
-            # `open_teacher` compares the teachers of a resumed run.
-            changed_files(earlier_record, code_of(plain(cfg), parts), [] if resumes else as_list(cfg.teacher))
-            if earlier_record is not None
-            else []
-        )
+        teachers = [] if resumes else as_list(cfg.teacher)  # `open_teacher` compares those of a resumed run
+        changed = [] if earlier_record is None else changed_files(earlier_record, code_of(plain(cfg), parts), teachers)
         if changed and not resumes and cfg.retrain:
             log.warning("%s is trained again, since %s has changed", folder, ", ".join(changed))
             if process_number() == 0:

@@ -63,6 +63,7 @@ MEASURED = [*COLUMNS, "wall_seconds"]
 ROW = ["label", "variant", "criterion", "settings", "reference"]  # of the table of one setting
 KEYS = ["dataset", "architecture", "label", "variant", "split", "protocol", "criterion", "settings", "reference"]
 AS_TEXT = ("split", "protocol", "criterion", "reference", "reference_set")  # entries of an evaluation, for `results`
+AS_FLAGS = ("tuned", "matching")
 AS_VALUES = ("images", "texts", "folds", "seconds", "contributions", "histograms")
 # Columns of `results` that are not written: the series' title, the criterion's parameters where they distinguish rows,
 # the criterion in words, each image's contribution to rsum (None without) and the histograms of N_k
@@ -90,10 +91,10 @@ def results(runs: Sequence[Run], series_by_run: dict[str, Series]) -> pd.DataFra
             values = {key: evaluation.get(key) for key in AS_VALUES}
             parameters = json.dumps(evaluation.get("parameters") or {}, sort_keys=True)
             metrics = evaluation["metrics"]
-            values |= {"parameters": parameters, "tuned": bool(evaluation.get("tuned"))}
+            values |= {"parameters": parameters} | {key: bool(evaluation.get(key)) for key in AS_FLAGS}
             lines.append(metadata | {"evaluation": name, **words, **values, **metrics})
     needed = [*Setting._fields, "label", "variant", "criterion", "parameters", "reference", "reference_set", "run"]
-    counted = ["seed", "evaluation", "best_epoch", "epochs", "collapsed", "tuned"]
+    counted = ["seed", "evaluation", "best_epoch", "epochs", "collapsed", *AS_FLAGS]
     frame = pd.DataFrame(lines)
     frame = frame.reindex(columns=[*dict.fromkeys([*frame, *needed, *counted, *MEASURED, *UNWRITTEN])]).astype(
         dict.fromkeys(needed, str) | dict.fromkeys(MEASURED, float)
@@ -111,13 +112,13 @@ def _distinguishing_settings(frame: pd.DataFrame) -> pd.Series:
     """
     keys = [frame[name] for name in (*Setting._fields, "criterion", "reference")]
     texts = frame["parameters"].map(lambda text: ", ".join(f"{key} {value}" for key, value in json.loads(text).items()))
-    tuned = frame["tuned"].astype(bool)
+    tuned = frame["tuned"].astype(bool)  # without a line it has another type
     texts = texts.mask(tuned, "tuned")
     several = frame.groupby([*keys, frame["run"]])["reference_set"].transform("nunique") > 1
     several = several.groupby(keys).transform("any")
     texts = (texts + (", " + frame["reference_set"]).where(several, "")).str.removeprefix(", ")
     shown = texts.groupby(keys).transform("nunique") > 1
-    return texts.where(shown | (tuned & (frame["criterion"] != "auto")), "")
+    return texts.where(shown | tuned, "")
 
 
 def aggregate(frame: pd.DataFrame, columns: Sequence[str] = ()) -> pd.DataFrame:
@@ -154,7 +155,6 @@ def by_setting(table: pd.DataFrame) -> dict[Setting, pd.DataFrame]:
     return {Setting(*key): group for key, group in table.groupby(list(Setting._fields), sort=False)}
 
 
-MATCHINGS = ("gm", "rgm", "assignment")
 MARKS = (
     "Bold: the best mean of a column (of hubness the nearest to 0, without matchings); †, from three seeds on: not "
     "shown to differ from the best by a paired t-test over seeds (p, corrected by Holm within the column, of at least "
@@ -203,7 +203,7 @@ def leading(table: pd.DataFrame, lines: pd.DataFrame, key: str) -> tuple[np.ndar
     smaller = key.endswith(("/medr", "/meanr")) or (key.startswith("hubness/") and not key.endswith("/share_1"))
     worth = -table[key].abs() if smaller else table[key]
     if key.startswith("hubness/"):
-        worth = worth.mask(table["criterion"].str.rpartition("+")[2].isin(MATCHINGS))
+        worth = worth.mask(table["criterion"].isin(lines.loc[lines["matching"], "criterion"]))
     best = (worth == worth.max()).to_numpy()
     step = 1.0 if key.endswith("/medr") else 0.01 if key.startswith("hubness/") else 100 / lines["images"].min()
     by_seed = {row: group.groupby("seed")[key].mean() for row, group in lines.groupby(ROW)}
